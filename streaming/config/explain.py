@@ -11,10 +11,12 @@ from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from streaming.config.removed import REMOVED
-from streaming.config.section import FORMAT, KeyPath, Section, as_section, names_a_secret, sections_of, setting_of
+from streaming.config.secrets import is_harmless_option, names_a_secret
+from streaming.config.section import FORMAT, KeyPath, Section, as_section, sections_of, setting_of
 
 _LINE_WIDTH: Final = 120
 _INDEX: Final = re.compile(r"\[[0-9]+\]")
+_NO_SECRET: Final = re.compile(r"true|false|[0-9.]{1,12}[a-zA-Z]{0,2}")
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -67,10 +69,25 @@ def may_be_a_secret(model: type[BaseModel], path: tuple[str, ...], text: str) ->
     """Returns True if `text`, given for a key that exists, is a secret or has one in it. path: as `resolve_key` finds it."""
     field = _keys(model, lists=False).get(path)
     if field is None:
-        return bool(text) and names_a_secret(path[-1])  # in a table of free names
+        return bool(text) and not _is_harmless(path[-1], text)  # in a table of free names
     if setting_of(field).secret:
         return bool(text)
+    if _is_free_table(field) and not _are_harmless(text):
+        return True
     return (_is_free_table(field) or bool(_sections(field))) and names_a_secret(text)
+
+
+def _is_harmless(option: str, text: str) -> bool:
+    return is_harmless_option(option) or (not names_a_secret(option) and bool(_NO_SECRET.fullmatch(text)))
+
+
+def _are_harmless(table: str) -> bool:
+    """table: JSON; anything else is refused later, for what it is."""
+    try:
+        options = json.loads(table)
+    except ValueError:
+        return True
+    return not isinstance(options, dict) or all(_is_harmless(name, str(value).lower()) for name, value in options.items())
 
 
 def known_keys(model: type[BaseModel]) -> list[str]:

@@ -5,7 +5,6 @@ tables are sections, too. `section.plain()` is an instance of the class, `Sectio
 """
 
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache
@@ -27,6 +26,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema, core_schema
 
 from state.setting import NEVER_MS, SETTING, Setting, Unit
+from streaming.config.secrets import is_harmless_option
 from streaming.config.units import (
     check_schedule,
     format_duration,
@@ -41,17 +41,9 @@ from streaming.config.units import (
 
 KeyPath: TypeAlias = tuple[str | int, ...]
 _T = TypeVar("_T")
-_SECRET: Final = re.compile(
-    r"(?i)passw(or)?d(?!_file)|secret|jaas|(access|account)[.]?key|keystore[.]key|token\b|credentials(?![.]provider)"
-)
 _PARSE: Final[Mapping[Unit, Callable[[object], int]]] = {"ms": parse_duration_ms, "s": parse_seconds, "bytes": parse_size_bytes}
 FORMAT: Final[Mapping[Unit, Callable[[Any], str]]] = {"ms": format_duration, "s": format_seconds, "bytes": format_size, "": str}
 """Writes a value of a unit as people do."""
-
-
-def names_a_secret(text: str) -> bool:
-    """Returns True if a key, an option of Kafka or Spark, or a table in JSON has the name of a secret. Rather once too often."""
-    return bool(_SECRET.search(text))
 
 
 class Section(BaseModel):
@@ -222,7 +214,7 @@ def _checked(setting: Setting) -> AfterValidator:
 
 
 def _without_secrets(options: dict[str, object]) -> dict[str, object]:
-    return {name: "" if names_a_secret(name) else value for name, value in options.items()}
+    return {name: value if is_harmless_option(name) else "" for name, value in options.items()}
 
 
 def _dump(value: Any, info: Any) -> Any:

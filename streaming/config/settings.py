@@ -30,7 +30,8 @@ from streaming.config.errors import ConfigurationError
 from streaming.config.explain import Contradictions, explain, is_text, may_be_a_secret, resolve_key, unknown_key
 from streaming.config.origins import Origins
 from streaming.config.resources import conf_file
-from streaming.config.section import KeyPath, names_a_secret
+from streaming.config.secrets import is_harmless_option, names_a_secret
+from streaming.config.section import KeyPath
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
@@ -218,7 +219,9 @@ def _merged(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
 
 def _shown(key: str, text: str) -> str:
     """Returns the value for a message; never a secret."""
-    return "…" if names_a_secret(key) or names_a_secret(text) else text
+    table = next((".".join(table) for table in _FREE_TABLES if f"{key}.".startswith(f"{'.'.join(table)}.")), None)
+    is_free = table is not None and not is_harmless_option(key.removeprefix(f"{table}.").strip("\"'"))
+    return "…" if is_free or names_a_secret(key) or names_a_secret(text) else text
 
 
 def _without_flag(path: tuple[str, ...]) -> str:

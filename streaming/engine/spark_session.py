@@ -14,7 +14,7 @@ from typing import Final
 from pyspark.sql import SparkSession
 
 from streaming.config.resources import conf_file
-from streaming.config.section import names_a_secret
+from streaming.config.secrets import names_a_secret
 from streaming.config.settings import Settings
 from streaming.spark_internals.checkpoint import is_local_path
 from streaming.spark_internals.jvm import start_jvm
@@ -24,6 +24,11 @@ _LOOPBACK: Final = "127.0.0.1"
 _STREAMING: Final = "org.apache.spark.sql.execution.streaming"
 _STATE_STORE: Final = "spark.sql.streaming.stateStore.providerClass"
 _JAVA_OPTIONS: Final = "spark.driver.extraJavaOptions"
+_AT_LAUNCH: Final = (
+    *("spark.master", "spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit."),
+    *("spark.yarn.", "spark.kerberos."),
+)
+"""What spark-submit reads itself: how to start the JVM, what to fetch before, and how to log in to Hadoop."""
 _LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep, _JAVA_OPTIONS: " "}
 _DAEMON: Final = "streaming.engine.operator.worker_daemon"
 """Named and not imported: the driver needs nothing of it. On other machines the daemon may not find our packages."""
@@ -108,7 +113,7 @@ def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: in
     options = spark_options(settings, jars)
     if settings.master is not None:
         options["spark.master"] = settings.master
-    start_jvm({name: value for name, value in options.items() if not names_a_secret(name)}, stderr=stderr)
+    start_jvm(launch_options(options), stderr=stderr)
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in options.items():
         builder = builder.config(name, value)
@@ -127,6 +132,14 @@ def spark_options(settings: SparkSettings, jars: SparkJars | None) -> dict[str, 
     both = _LISTS.keys() & options.keys() & settings.extra.keys()
     joined = {name: _LISTS[name].join((options[name], settings.extra[name])) for name in both}
     return options | dict(settings.extra) | joined
+
+
+def launch_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Returns the settings that the JVM needs before Spark starts in it, without those that are named like secrets.
+
+    They become flags, which every user of the machine can read. Spark gets all settings over the connection to its JVM.
+    """
+    return {name: value for name, value in options.items() if name.startswith(_AT_LAUNCH) and not names_a_secret(name)}
 
 
 def keeps_keys_in_order(options: Mapping[str, object]) -> bool:
@@ -154,8 +167,9 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",
-        # Hides options in plans and in Spark's UI: Spark's own default, and the key of a client certificate.
-        "spark.redaction.regex": "(?i)secret|password|token|access[.]?key|private key",
+        # Hides options in plans and in Spark's UI: Spark's own default, and what else streaming/config/secrets.py knows.
+        "spark.redaction.regex": "(?i)secret|passw(or)?d|passphrase|token|(access|account|private|encryption)[. ]?key|jaas"
+        "|[.]sas[.]|user[.]info",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.adaptive.enabled": "false",
         "spark.ui.enabled": "false",

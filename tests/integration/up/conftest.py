@@ -41,6 +41,9 @@ ssl_key_password = "{SECRET}"
 "ssl.password" = "{SECRET}"
 [engine.spark]
 "spark.hadoop.fs.s3a.secret.key" = "{SECRET}"
+"spark.hadoop.fs.s3a.encryption.key" = "{SECRET}"
+"spark.hadoop.fs.azure.sas.container.account" = "{SECRET}"
+"spark.an.option.of.tomorrow" = "{SECRET}"
 [bridge]
 password = "{SECRET}"
 """

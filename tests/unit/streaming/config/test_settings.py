@@ -436,8 +436,16 @@ sasl_password = "hunter2"
 [kafka.options]
 "sasl.jaas.config" = "hunter2"
 "ssl.key.password" = "hunter2"
+"ssl.key.passphrase" = "hunter2"
+"basic.auth.user.info" = "ann:hunter2"
+"schema.registry.url" = "https://ann:hunter2@registry"
 [engine.spark]
 "spark.hadoop.fs.s3a.secret.key" = "hunter2"
+"spark.hadoop.fs.s3a.encryption.key" = "hunter2"
+"spark.hadoop.fs.azure.sas.container.account" = "hunter2"
+"spark.hadoop.google.cloud.auth.service.account.private.key" = "hunter2"
+"spark.driver.extraJavaOptions" = "-Dkey=hunter2"
+"spark.executor.memory" = "4g"
 [bridge]
 password = "hunter2"
 """
@@ -448,6 +456,7 @@ def test_secrets_are_never_shown(file: Path, monkeypatch: pytest.MonkeyPatch) ->
     settings = load_settings(file)
     assert settings.kafka.sasl_password == "hunter2"
     assert "hunter2" not in repr(settings) + render_toml(settings)
+    assert '"spark.executor.memory" = "4g"' in render_toml(settings), "what is known to be harmless is shown"
     assert "hunter2" not in repr(gateway_settings(settings)) + repr(settings.kafka)
     assert "hunter2" not in "".join(complaints('gateway.credentials={"ann": ["hunter2"]}'))
     monkeypatch.setenv("INFLIGHT__KAFKA__OPTIONS", '{"ssl.key.password": {"hunter2": 1}}')
@@ -461,7 +470,13 @@ def test_secrets_are_never_shown(file: Path, monkeypatch: pytest.MonkeyPatch) ->
         ("bridge.password=hunter2", "set the environment variable INFLIGHT__BRIDGE__PASSWORD"),
         ("kafka.options.ssl.key.password=hunter2", "flags of a process: write it in a configuration file"),
         ('kafka.options."ssl.key.password"=hunter2', "flags of a process: write it in a configuration file"),
+        ("kafka.options.ssl.key.passphrase=hunter2", "flags of a process"),
+        ("kafka.options.basic.auth.user.info=ann:hunter2", "flags of a process"),
+        ("kafka.options.an.option.of.tomorrow=hunter2", "flags of a process"),
+        ("engine.spark.spark.hadoop.fs.azure.sas.container.account=hunter2", "flags of a process"),
+        ("engine.spark.spark.hadoop.fs.s3a.encryption.key=hunter2", "flags of a process"),
         ('kafka.options={"sasl.jaas.config": "hunter2"}', "flags of a process"),
+        ('kafka.options={"an.option.of.tomorrow": "hunter2"}', "flags of a process"),
         ('kafka={"sasl_password": "hunter2"}', "flags of a process"),
     ],
 )
@@ -475,6 +490,7 @@ def test_what_is_named_like_a_secret_may_be_a_flag(tmp_path: Path) -> None:
     (tmp_path / "password").write_text("hunter2\n")
     overrides = [f"kafka.sasl_password_file={tmp_path}/password", "gateway.login.password_cache_ms=5", "kafka.sasl_password="]
     overrides += ["engine.spark.spark.hadoop.fs.s3a.aws.credentials.provider=com.example.Provider"]
+    overrides += ["kafka.options.an.option.of.tomorrow=17", "kafka.options.client.rack=a", "engine.spark.spark.of.tomorrow=true"]
     settings = load_settings(overrides=overrides)
     assert settings.kafka.password == "hunter2"
     assert "hunter2" not in repr(settings) + render_toml(settings)

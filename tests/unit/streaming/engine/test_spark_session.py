@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.engine.spark_session import SparkJars, SparkSettings, spark_options
+from streaming.engine.spark_session import SparkJars, SparkSettings, launch_options, spark_options
 
 JARS = SparkJars(connectors=(Path("/jars/kafka.jar"),), local_fs=Path("/jars/fs.jar"), java_options=())
 
@@ -59,3 +59,23 @@ def test_configured_jvm_options_come_after_ours(master: str) -> None:
     theirs = replace(settings, extra={name: "-XX:TieredStopAtLevel=4"})
     assert spark_options(theirs, JARS)[name] == f"{ours} -XX:TieredStopAtLevel=4"
     assert ("-XX:TieredStopAtLevel=1" in ours) == (master == "local[*]")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "spark.hadoop.fs.azure.sas.container.account",
+        "spark.hadoop.fs.s3a.encryption.key",
+        "spark.hadoop.auth.service.account.private.key",
+        "spark.driver.secret",
+        "spark.an.option.of.tomorrow",
+    ],
+)
+def test_only_what_starts_the_jvm_is_in_its_command_line(name: str) -> None:
+    settings = SparkSettings(checkpoint_location="/c", log_file=Path("/l"), extra={name: "hunter2", "spark.driver.memory": "3g"})
+    options = spark_options(settings, JARS)
+    assert options[name] == "hunter2"
+    flags = launch_options(options)
+    assert "hunter2" not in flags.values()
+    assert flags["spark.driver.memory"] == "3g"
+    assert flags["spark.driver.extraJavaOptions"] == options["spark.driver.extraJavaOptions"]
