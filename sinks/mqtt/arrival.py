@@ -1,6 +1,7 @@
-"""Finds out when the kernel received what was just read, and whether the device has closed its side since.
+"""Asks the kernel about a connection (tcp(7), TCP_INFO, only on Linux).
 
-A gateway that stood still finds what devices have sent meanwhile in its sockets. Linux knows when that came (tcp(7), TCP_INFO).
+A gateway that stood still finds what devices have sent meanwhile in its sockets, and the kernel knows when that came. The kernel
+also knows how much a device has taken, while megabytes that it has not taken wait in the kernel's own buffer.
 """
 
 import socket
@@ -9,15 +10,22 @@ from typing import Final, NamedTuple
 
 _CLOSE_WAIT: Final = 8
 """TCP's state after the peer's FIN (include/net/tcp_states.h)."""
-_LAST_DATA_RECV: Final = struct.Struct("=B51xI")
-"""tcpi_state and tcpi_last_data_recv of struct tcp_info (include/uapi/linux/tcp.h); the second in milliseconds."""
+_TCP_INFO: Final = struct.Struct("=B51xI64xQ")
+"""tcpi_state, tcpi_last_data_recv (milliseconds) and tcpi_bytes_acked of struct tcp_info (include/uapi/linux/tcp.h)."""
 
 
 class Arrival(NamedTuple):
-    """waited_ms: since the last byte came in; 0 where the system does not provide it."""
+    """What the kernel knows; the defaults where the system does not provide it.
+
+    Attributes:
+        waited_ms: Since the last byte came in.
+        peer_is_gone: The device has closed its side.
+        taken_bytes: Acknowledged by the device's system.
+    """
 
     waited_ms: int = 0
     peer_is_gone: bool = False
+    taken_bytes: int = 0
 
 
 def arrival_of(connection: socket.socket | None) -> Arrival:
@@ -26,8 +34,8 @@ def arrival_of(connection: socket.socket | None) -> Arrival:
     if connection is None or option is None:
         return Arrival()
     try:
-        info = connection.getsockopt(socket.IPPROTO_TCP, option, _LAST_DATA_RECV.size)
-        state, waited_ms = _LAST_DATA_RECV.unpack(info)
+        info = connection.getsockopt(socket.IPPROTO_TCP, option, _TCP_INFO.size)
+        state, waited_ms, taken_bytes = _TCP_INFO.unpack(info)
     except (OSError, struct.error):
         return Arrival()
-    return Arrival(waited_ms, state == _CLOSE_WAIT)
+    return Arrival(waited_ms, state == _CLOSE_WAIT, taken_bytes)

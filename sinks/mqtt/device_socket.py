@@ -24,6 +24,9 @@ from state.model import ClientId, ReasonCode
 
 _LINGER_S: Final = 5.0
 """A closed device has this long to read its last bytes (DISCONNECT, CONNACK); then it is cut off."""
+_READ_FIRST_S: Final = 0.1
+_LATE_MS: Final = 500
+"""A timer that is so late had to wait for this process, and what devices have sent meanwhile is not read yet."""
 _TOO_MUCH_HELD: Final = CloseReason("the gateway holds too much for all devices", "gateway", ReasonCode.QUOTA_EXCEEDED)
 
 
@@ -65,6 +68,9 @@ class DeviceSocket(asyncio.Protocol):
     _timer_ms: int = 0
     _is_reading: bool = True
     _is_aborted: bool = False
+    _taken_bytes: int = 0
+    _left_bytes: int = 0
+    """What a blocked device had taken, and what was left in our buffer, at the last look."""
     _held_bytes: int = 0
     """`Effects.held_bytes` of the last call."""
     _is_counted: bool = False
@@ -133,7 +139,14 @@ class DeviceSocket(asyncio.Protocol):
             self._timer = self._loop.call_at((deadline_ms + 1) / 1_000, self._on_timer)
 
     def _on_timer(self) -> None:
+        """Lets time pass. After a standstill of this process sockets are read first: nobody was silent who was not heard."""
         self._timer = None
+        now_ms = self._host.now_ms()
+        if now_ms - self._timer_ms > _LATE_MS:
+            self._timer_ms = now_ms + int(1_000 * _READ_FIRST_S)
+            self._timer = self._loop.call_later(_READ_FIRST_S, self._on_timer)
+            return
+        self.measure_progress()
         self.feed(self.connection.tick)
 
     # --- asyncio.Protocol -----------------------------------------------------------------------------------------------------
@@ -158,6 +171,7 @@ class DeviceSocket(asyncio.Protocol):
         self.feed(self.connection.receive, data)
 
     def pause_writing(self) -> None:
+        self._has_progressed()
         self.feed(self.connection.writing_blocked, True)
 
     def resume_writing(self) -> None:
@@ -228,6 +242,17 @@ class DeviceSocket(asyncio.Protocol):
     def unsent_bytes(self) -> int:
         """Bytes that were written and that the device has not read."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def measure_progress(self) -> None:
+        """Tells a blocked connection if its device has taken bytes since the last call. Call it about once a second."""
+        if self.connection.is_blocked and self._has_progressed():
+            self.feed(self.connection.bytes_taken)
+
+    def _has_progressed(self) -> bool:
+        taken_bytes, left_bytes = self._arrival().taken_bytes, self.unsent_bytes
+        has_progressed = taken_bytes > self._taken_bytes or left_bytes < self._left_bytes
+        self._taken_bytes, self._left_bytes = taken_bytes, left_bytes
+        return has_progressed
 
     @property
     def held_bytes(self) -> int:

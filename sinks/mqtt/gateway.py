@@ -268,9 +268,11 @@ class Gateway(CommandHost[DeviceSocket]):
         self._pressure.observe(now_ms, unconfirmed=self.counters.appends_unconfirmed)
 
     def count_load(self) -> None:
-        """Measures the gauges that need every socket; called about once a second."""
+        """Measures the gauges and the progress that need every socket; called about once a second."""
         self.counters.partitions_owned = len(self.partitions)
         self.counters.sockets_open = len(self._sockets)
+        for socket in list(self._sockets):
+            socket.measure_progress()
         unsent = [socket.unsent_bytes for socket in self._sockets]
         self.counters.unsent_bytes = sum(unsent)
         self.limits.buffered.measure()

@@ -64,7 +64,8 @@ class GatewaySettings(HostSettings):
         (0, HOUR),
     ).default(30_000)
     stalled_write_timeout_ms: int = Setting(
-        "a device that reads nothing for this long is closed (with a keep alive: for 1.5 times that)", (SECOND, HOUR)
+        "a device that takes nothing of what waits for it is closed after this long, or after 1.5 keep alives if that is longer",
+        (SECOND, HOUR),
     ).default(60_000)
     max_packet_size_bytes: int = Setting("Maximum Packet Size of CONNACK, also for MQTT 3.1.1", (KIB, 64 * MIB)).default(524_288)
     max_client_id_bytes: int = Setting("longest client id, in bytes of UTF-8", (23, 65_535)).default(1_024)

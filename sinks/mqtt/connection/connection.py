@@ -88,12 +88,15 @@ _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to the confirmation of its record. Within this no later CONNECT is in the log before it."""
 _KEEP_ALIVE_MS: Final = 1_500
 """Factor from the Keep Alive in seconds to one and a half times it in milliseconds [MQTT-3.1.2-22]."""
+_BLOCKED_BYTES: Final = 4_096
+"""While the device does not take what was written, this much of it is received, so that silence can be told from speech."""
 OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _VIOLATION: Final = "protocol error"
 _PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
 _LOGIN_ENDED: Final = CloseReason("the login has ended", "login ended", ReasonCode.NOT_AUTHORIZED)
+_STALLED: Final = CloseReason("the client does not read", "does not read", ReasonCode.KEEP_ALIVE_TIMEOUT)
 _NO_APPENDS: Final[list[Append]] = []
 
 
@@ -152,8 +155,8 @@ class WireConnection:
     _last_received_ms: int = 0
     _keep_alive_ms: int = 0
     _stalled_write_ms: int = 0
-    _blocked_since_ms: int | None = None
-    """Since when the device takes nothing; None = it does."""
+    _taken_ms: int | None = None
+    """When the device last took bytes of more than the buffers hold; None = the buffers hold all that was written."""
     _login_ends_ms: int | None = None
 
     def __post_init__(self, now_ms: int, total: Unconfirmed | None, limiter: AdaptiveRateLimiter | None) -> None:
@@ -188,7 +191,7 @@ class WireConnection:
             written.clear()
         held_bytes, is_full = len(self._frames), records.is_full
         if outbox is not None or is_full:
-            wants_data = not is_full and self._rates.paused_until_ms is None and self._blocked_since_ms is None
+            wants_data = not is_full and self._rates.paused_until_ms is None and not self._is_filled_while_blocked
         else:
             wants_data = self.phase is Phase.AWAITING_CONNECT or held_bytes < self._frames.max_packet_size_bytes
         if outbox is not None:
@@ -332,7 +335,7 @@ class WireConnection:
             accept.send_quota,
             connect.receive_maximum if is_v5 else None,
             max_qos0_bytes=limits.max_blocked_qos0_bytes,
-            is_blocked=self._blocked_since_ms is not None,
+            is_blocked=self.is_blocked,
         )
         self._fast_path = WireFastPath(connect, self.connection_id, self._codec.encode_publish, self._outbox, settings)
         self._publications = Publications(
@@ -359,7 +362,7 @@ class WireConnection:
         self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
         self._handshake_ms = None
         self._keep_alive_ms = limited_keep_alive_s(connect.keep_alive_s, limits.max_keep_alive_s) * _KEEP_ALIVE_MS
-        self._stalled_write_ms = connect.keep_alive_s * _KEEP_ALIVE_MS or self._stalled_write_ms
+        self._stalled_write_ms = max(self._stalled_write_ms, connect.keep_alive_s * _KEEP_ALIVE_MS)
         self._last_received_ms = now_ms
         self._work_off(now_ms)
 
@@ -474,6 +477,7 @@ class WireConnection:
     def peer_closed(self, now_ms: int) -> Effects:
         """No byte will come any more. What has come is still worked off, as far as Kafka keeps pace."""
         self._peer_gone = True
+        self._taken_ms = None
         if self._outbox is not None:
             self._work_off(now_ms)
         elif self.phase is not Phase.ANSWERED:  # there, what it has said before counts
@@ -481,11 +485,29 @@ class WireConnection:
         return self._effects()
 
     def writing_blocked(self, blocked: bool, now_ms: int) -> Effects:
-        """The device does not take what we write (True), or does again (False)."""
-        self._blocked_since_ms = now_ms if blocked else None
+        """The device takes less than we write (True), or has caught up (False). While it is blocked, it is not answered."""
+        if self._is_filled_while_blocked:
+            self._last_received_ms = now_ms  # until now we did not listen
+        self._taken_ms = now_ms if blocked else None
         if self._outbox is not None:
             self._outbox.block(blocked)
             self._write_due(self._outbox, now_ms)
+            self._work_off(now_ms)
+        return self._effects()
+
+    @property
+    def is_blocked(self) -> bool:
+        """Returns True if the device takes less than is written; then report its progress by `bytes_taken`."""
+        return self._taken_ms is not None
+
+    @property
+    def _is_filled_while_blocked(self) -> bool:
+        return self._taken_ms is not None and len(self._frames) >= _BLOCKED_BYTES
+
+    def bytes_taken(self, now_ms: int) -> Effects:
+        """A blocked device has taken bytes since the last call: it is slow, but it has not stopped."""
+        if self._taken_ms is not None:
+            self._taken_ms = now_ms
         return self._effects()
 
     def _work_off(self, now_ms: int) -> None:
@@ -494,6 +516,8 @@ class WireConnection:
         is_v5 = self._codec is V5
         try:
             while (outbox := self._outbox) is not None and self._pending_close is None and not records.is_full:
+                if self._taken_ms is not None:
+                    return
                 if len(frames) and not rates.may_read(now_ms):
                     return
                 packet = frames.next_packet()
@@ -712,7 +736,8 @@ class WireConnection:
         """Time has passed."""
         if self._rates.resume(now_ms):
             self._resume(now_ms)
-        if self._pending_close is not None or self._records.is_full or self._rates.paused_until_ms is not None:
+        is_paused = self._rates.paused_until_ms is not None or self._is_filled_while_blocked
+        if self._pending_close is not None or self._records.is_full or is_paused:
             self._last_received_ms = now_ms  # we do not listen, so we cannot say that it is silent
         self._expire(now_ms)
         return self._effects()
@@ -725,8 +750,8 @@ class WireConnection:
             next_ms = min(next_ms, self._rates.paused_until_ms)
         if self._login_ends_ms is not None:
             next_ms = min(next_ms, self._login_ends_ms)
-        if self._blocked_since_ms is not None:
-            next_ms = min(next_ms, self._blocked_since_ms + self._stalled_write_ms)
+        if self._taken_ms is not None:
+            next_ms = min(next_ms, self._taken_ms + self._stalled_write_ms)
         return next_ms
 
     def _expire(self, now_ms: int) -> None:
@@ -736,6 +761,8 @@ class WireConnection:
             return
         if self._outbox is not None and self._login_ends_ms is not None and now_ms >= self._login_ends_ms:
             self._end(_LOGIN_ENDED)
+        elif self._outbox is not None and self._taken_ms is not None and now_ms >= self._taken_ms + self._stalled_write_ms:
+            self._end(_STALLED)
         else:
             self._end(OVERDUE[self.phase])  # [MQTT-3.1.2-22]
 

@@ -2,6 +2,7 @@
 
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -29,6 +30,7 @@ from state.records.commands import encode_command_batch
 from state.records.leases import decode_lease
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 VERSIONS = [paho.MQTTv311, paho.MQTTv5]
@@ -370,12 +372,12 @@ def test_a_socket_that_sends_no_connect_is_closed() -> None:
         mute.expect_closed()
 
 
-def lazy_device(gateway: GatewayUnderTest, client_id: str = "lazy") -> socket.socket:
+def lazy_device(gateway: GatewayUnderTest, client_id: str = "lazy", keep_alive_s: int = 0) -> socket.socket:
     """Returns a socket that has read CONNACK, and reads nothing of the megabytes that the gateway sends then."""
     lazy = socket.socket()
     lazy.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
     lazy.connect((gateway.host, gateway.port))
-    lazy.sendall(connect(keep_alive_s=0, payload=text(client_id)))
+    lazy.sendall(connect(keep_alive_s=keep_alive_s, payload=text(client_id)))
     assert lazy.recv(4) == bytes.fromhex("20020000")
     for number in range(1, 33):
         gateway.kafka.command(client_id, SendPublish, packet_id=number, topic="t", payload=bytes(200_000), qos=QoS(1))
@@ -392,6 +394,20 @@ def test_a_device_that_does_not_read_is_closed_and_holds_nobody_up() -> None:
         good.expect("40020002")
         gateway.kafka.wait_for("lazy", ConnectionLost)
         lazy.close()
+
+
+def test_a_slow_device_that_pings_stays_connected() -> None:
+    """[MQTT-3.1.2-22] It takes a little of the megabytes in the kernel's buffers all the time, and never all of ours."""
+    settings = GatewaySettings(stalled_write_timeout_ms=1_000, max_write_buffer_bytes=65_536)
+    with running_gateway(settings) as gateway, lazy_device(gateway, "slow", keep_alive_s=2) as slow:
+        wait_until(lambda: gateway.counters.writers_blocked == 1, "it blocks")
+        until_s = time.monotonic() + 10
+        while time.monotonic() < until_s:
+            slow.sendall(PINGREQ)
+            assert slow.recv(4_096)
+            time.sleep(0.1)
+        assert gateway.counters.writers_blocked == 1
+        assert gateway.counters.connections_open == 1
 
 
 def test_sockets_and_what_their_devices_do_not_read_are_counted() -> None:

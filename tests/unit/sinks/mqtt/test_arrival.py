@@ -42,6 +42,14 @@ def test_a_device_that_has_closed_its_side_is_gone(pair: tuple[socket.socket, so
     wait_until(lambda: arrival_of(ours).peer_is_gone, "its FIN is there")
 
 
+@linux
+def test_bytes_that_the_device_has_taken_are_counted(pair: tuple[socket.socket, socket.socket]) -> None:
+    _, ours = pair
+    before = arrival_of(ours).taken_bytes
+    ours.send(bytes(1_000))
+    wait_until(lambda: arrival_of(ours).taken_bytes == before + 1_000, "they are acknowledged")
+
+
 def test_without_the_systems_information_nothing_has_waited() -> None:
     left, right = socket.socketpair()
     with left, right:

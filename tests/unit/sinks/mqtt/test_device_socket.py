@@ -12,6 +12,7 @@ from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
+from tests.support.waiting import DEADLINE_S
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
 SETTINGS = GatewaySettings()
@@ -146,10 +147,10 @@ def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
         transport.is_full = True
         host.confirm()
         assert transport.take()[0] == CONNACK[0]
-        assert socket.connection._blocked_since_ms is not None
+        assert socket.connection.is_blocked
         transport.is_full = False
         socket.resume_writing()
-        assert socket.connection._blocked_since_ms is None
+        assert not socket.connection.is_blocked
         assert transport.is_reading
 
     on_loop(scenario)
@@ -166,3 +167,23 @@ def test_a_bug_costs_the_connection_that_it_happens_on(monkeypatch: pytest.Monke
         assert host.gateway.counters.bugs == 1
 
     on_loop(scenario)
+
+
+def test_devices_are_read_before_they_count_as_silent_after_a_standstill() -> None:
+    """[MQTT-3.1.2-22] The timer of a process that stood still comes before the bytes that arrived meanwhile."""
+
+    async def run() -> None:
+        host = Host()
+        try:
+            socket, transport = host.socket()
+            closed = asyncio.Event()
+            transport.close = closed.set  # type: ignore[method-assign]
+            asleep_ms = 2 * SETTINGS.connect_timeout_ms
+            host.gateway.now_ms = lambda: int(asyncio.get_running_loop().time() * 1_000) + asleep_ms  # type: ignore[method-assign]
+            socket._on_timer()
+            assert not closed.is_set()
+            await asyncio.wait_for(closed.wait(), DEADLINE_S)
+        finally:
+            host.gateway.stop()
+
+    asyncio.run(run())

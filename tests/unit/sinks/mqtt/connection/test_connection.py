@@ -173,7 +173,6 @@ class TestBackPressure:
     def test_nothing_but_qos_0_is_written_for_a_device_that_does_not_read(self) -> None:
         harness = connected()
         harness.feed("writing_blocked", True)
-        assert not harness.wants_data
         assert send_publish(harness, 1) == b""
         assert send_publish(harness, 0, qos=0) == written(0, qos=0)
         assert len(send_publish(harness, 0, qos=0, payload=bytes(1 << 20))) == 0
@@ -181,7 +180,7 @@ class TestBackPressure:
         harness.feed("writing_blocked", False)
         assert harness.settle() == written(1)
 
-    def test_a_device_that_never_reads_is_closed(self) -> None:
+    def test_a_silent_device_that_never_reads_is_closed(self) -> None:
         for keep_alive_s, patience_ms in (10, 15_000), (0, 60_000):
             harness = connected(keep_alive_s=keep_alive_s)
             harness.pass_ms(1_000)
@@ -191,6 +190,67 @@ class TestBackPressure:
             assert not harness.connection.is_closed
             harness.pass_ms(1)
             assert harness.connection.is_closed
+
+    @pytest.mark.parametrize(("keep_alive_s", "patience_ms"), [(0, 60_000), (5, 60_000), (100, 150_000)])
+    def test_a_device_that_sends_and_never_reads_is_closed_in_the_end(self, keep_alive_s: int, patience_ms: int) -> None:
+        harness = connected(keep_alive_s=keep_alive_s)
+        harness.feed("writing_blocked", True)
+        for _ in range(patience_ms // 1_000 - 1):
+            assert harness.pass_ms(1_000) + harness.send(PINGREQ) == b""
+            assert not harness.connection.is_closed
+        harness.pass_ms(1_000)
+        assert harness.connection.is_closed
+        assert harness.counters.connections_lost == {"does not read": 1}
+
+    def test_a_slow_device_that_sends_is_not_closed(self) -> None:
+        """[MQTT-3.1.2-22] Being blocked is neither silence nor a standstill."""
+        harness = connected(keep_alive_s=5)
+        harness.feed("writing_blocked", True)
+        for _ in range(200):
+            harness.pass_ms(2_000)
+            harness.feed("bytes_taken")
+            assert harness.send(PINGREQ) == b""
+        assert not harness.connection.is_closed
+        harness.feed("writing_blocked", False)
+        assert harness.settle() == PINGRESP * 200
+
+    def test_a_slow_device_that_is_silent_is_closed(self) -> None:
+        """[MQTT-3.1.2-22]"""
+        harness = connected(keep_alive_s=5)
+        harness.feed("writing_blocked", True)
+        for _ in range(7):
+            harness.pass_ms(1_000)
+            harness.feed("bytes_taken")
+        assert not harness.connection.is_closed
+        harness.pass_ms(1_000)
+        assert harness.connection.is_closed
+        assert harness.counters.connections_lost == {"keep alive": 1}
+
+    def test_a_blocked_device_is_read_up_to_a_limit_and_then_not_silent(self) -> None:
+        harness = connected(keep_alive_s=5)
+        harness.feed("writing_blocked", True)
+        harness.send(publish("up", bytes(3_000)))
+        assert harness.wants_data
+        harness.send(publish("up", bytes(3_000)))
+        assert not harness.wants_data
+        assert harness.uplink == []
+        harness.pass_ms(50_000)
+        harness.feed("writing_blocked", False)
+        assert harness.wants_data
+        assert len(harness.uplink) == 2
+        harness.pass_ms(7_400)
+        assert not harness.connection.is_closed
+        harness.pass_ms(100)
+        assert harness.connection.is_closed
+
+    def test_disconnect_of_a_blocked_device_counts(self) -> None:
+        harness = connected()
+        harness.feed("writing_blocked", True)
+        harness.send(b"\xe0\x00")
+        harness.feed("peer_closed")
+        harness.settle()
+        harness.last(ClientDisconnected)
+        assert harness.connection.is_closed
 
 
 class TestEnd:
