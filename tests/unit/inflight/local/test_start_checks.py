@@ -21,7 +21,7 @@ def refused(tmp_path: Path) -> Callable[..., list[str]]:
 
     def call(*overrides: str, text: str = "", kafka_port: int = 0) -> list[str]:
         file = tmp_path / "inflight.toml"
-        file.write_text(text)
+        file.write_text(text or "[gateway]\n")
         given = (f"engine.data_dir={tmp_path / 'data'}", "gateway.port=0", *overrides)
         try:
             load_settings(file, given, checks=partial(up_faults, kafka_port=kafka_port))
