@@ -100,8 +100,9 @@ class Activation:
         packet_id: PacketId,
         qos: QoS,
         dup: bool,
+        detail: str = "",
     ) -> None:
-        """Sends the message and records it as `transition`.
+        """Sends the message and records it as `transition`, with `detail` for people.
 
         The fields of the backend are unchanged: [MQTT-3.3.2-4] [MQTT-3.3.2-15] [MQTT-3.3.2-16] [MQTT-3.3.2-17] [MQTT-3.3.2-18]
         [MQTT-3.3.2-20].
@@ -126,7 +127,7 @@ class Activation:
                 position=delivery.position,
             )
         )
-        self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.attempts)
+        self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.transmissions, detail=detail)
 
     def pubrel(
         self,

@@ -57,11 +57,13 @@ class ClientDisconnected(Value, frozen=True, tag=2):
 
     Attributes:
         session_expiry_interval_s: The new interval, if the packet carried one.
+        unanswered: As in ConnectionLost; 0 if the reason code is below 0x80.
     """
 
     connection_id: int
     reason_code: int = 0
     session_expiry_interval_s: int | None = None
+    unanswered: PacketId = 0
 
 
 class ConnectionLost(Value, frozen=True, tag=3):
@@ -70,11 +72,14 @@ class ConnectionLost(Value, frozen=True, tag=3):
     Attributes:
         reason: Text for people.
         reconnect_grace_ms: Grace period after an end that the gateway caused: the will is published no earlier.
+        unanswered: The oldest PUBLISH that the gateway had written on this connection and the device had not answered, if the
+            device or a takeover ended the connection; 0 = none, or unknown.
     """
 
     connection_id: int
     reason: str = ""
     reconnect_grace_ms: int = 0
+    unanswered: PacketId = 0
 
 
 class PubAckReceived(Value, frozen=True, tag=4):

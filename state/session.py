@@ -216,7 +216,7 @@ class Session:
                 if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
             # An event of an earlier connection may come late. Its acknowledgements are valid. The end of that connection matters
-            # only if the session had closed it and waits for the confirmation.
+            # only if the session waits for the confirmation that it is over, or if the client died on a message.
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
                 if (connection := self._current_connection(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)
@@ -227,6 +227,7 @@ class Session:
                     self._apply_to_connection(connection, event, activation)
                 else:
                     self._confirm_close(event, activation)
+                retransmission.count_crash(self.outbound, event.connection_id, event.unanswered)
             case FastSent():
                 if self.accepts_fast_sent(event):
                     adoption.adopt(self.outbound, event, self._current_connection(event.connection_id), activation)

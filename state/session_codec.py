@@ -50,6 +50,7 @@ class DeliveryV1(_StoredStruct, frozen=True):
     qos: QoS | None = None
     position: Position | None = None
     fast_path: bool = False
+    crashes: Annotated[int, msgspec.Meta(ge=0)] = 0
 
 
 class InflightEntryV1(_StoredStruct, frozen=True):
@@ -59,6 +60,7 @@ class InflightEntryV1(_StoredStruct, frozen=True):
     sent_ms: int
     timeouts: Annotated[int, msgspec.Meta(ge=0)] = 0
     first_connection_id: int = 0
+    given_back_by: int = 0
 
 
 class FastPathV1(_StoredStruct, frozen=True):
@@ -189,6 +191,7 @@ def encode_session(session: Session) -> bytes:
                 sent_ms=entry.sent_ms,
                 timeouts=entry.timeouts,
                 first_connection_id=entry.first_connection_id,
+                given_back_by=entry.given_back_by,
             )
             for entry in outbound.window
         ),
@@ -288,6 +291,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
                 sent_ms=entry.sent_ms,
                 timeouts=entry.timeouts,
                 first_connection_id=entry.first_connection_id,
+                given_back_by=entry.given_back_by,
             )
         )
     for delivery in record.queue:
@@ -320,6 +324,7 @@ def _pack(delivery: Delivery) -> DeliveryV1:
         qos=delivery.qos,
         position=delivery.position,
         fast_path=delivery.fast_path,
+        crashes=delivery.crashes,
     )
 
 
@@ -335,6 +340,7 @@ def _unpack(delivery: DeliveryV1, subscriptions: Subscriptions) -> Delivery:
         last_refusal=delivery.last_refusal,
         position=delivery.position,
         fast_path=delivery.fast_path,
+        crashes=delivery.crashes,
     )
 
 

@@ -115,6 +115,12 @@ class SessionSettings:
     delivery_limit: int = Setting(
         "attempts before a message is dead-lettered; -1 = no limit", (-1, 1_000_000), check=_check_delivery_limit
     ).default(20)
+    crash_limit: int = Setting(
+        "connections that a device may lose over a message, which it got and did not answer, before the message is "
+        "dead-lettered; -1 = no limit",
+        (-1, 1_000_000),
+        check=_check_delivery_limit,
+    ).default(20)
     deduplication_window: int = Setting(
         "message ids per client of which a repetition is recognised; 0 = none", (0, 100_000)
     ).default(100)

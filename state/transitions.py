@@ -15,9 +15,11 @@ Rules of the outbound exchange (session → client):
  6. For an unknown packet id, PUBACK and PUBCOMP are ignored. PUBREC is answered, so that the client can free the id.
  7. An acknowledgement from an earlier connection of the session counts if it advances the exchange by rule 1. A late refusal and
     everything else is ignored (`late_outbound_step`).
- 8. A PUBLISH that may not be sent again (`delivery_limit`, Maximum Packet Size) ends its exchange. At a retry the gateway gets a
-    command, because it may hold the PUBLISH back; at a replay it does not have it yet. A PUBREL has no limit.
- 9. A connection that ends before the acknowledgement was due gives the attempt back. A PUBREL is no attempt.
+ 8. A PUBLISH that may not be sent again (`delivery_limit`, `crash_limit`, Maximum Packet Size) ends its exchange. At a retry the
+    gateway gets a command, because it may hold the PUBLISH back; at a replay it does not have it yet. A PUBREL has no limit.
+ 9. A connection that ends before the acknowledgement was due gives the attempt back. A PUBREL is no attempt. The end counts as
+    a crash for one message at most: the oldest PUBLISH on the wire that the client has not answered (`crash_limit`). A client
+    answers in the order in which it receives [MQTT-4.6.0-2] [MQTT-4.6.0-3], so it had come as far as that message.
 10. The end of the session ends every exchange. After PUBREC the client has the message, so nothing is dead-lettered.
 
 Rules of the inbound exchange (client → session, QoS 2):
@@ -68,6 +70,7 @@ class OutboundEvent(Enum):
 
     RETRY_OVER_LIMIT, REPLAY_OVER_LIMIT: the PUBLISH that was due may not be sent again.
     CONNECTION_ENDED_EARLY: before the acknowledgement was due, or before the gateway had written the packet.
+    CLIENT_CRASHED: the gateway reports that the client had the packet when a connection ended early.
     FAST_SENT: the gateway has sent the message under another packet id.
     """
 
@@ -83,6 +86,7 @@ class OutboundEvent(Enum):
     REPLAY = auto()
     REPLAY_OVER_LIMIT = auto()
     CONNECTION_ENDED_EARLY = auto()
+    CLIENT_CRASHED = auto()
     FAST_SENT = auto()
     SESSION_ENDED = auto()
 
@@ -102,6 +106,7 @@ class OutboundAction(Enum):
     GIVE_UP = auto()
     WITHDRAW = auto()
     GIVE_ATTEMPT_BACK = auto()
+    COUNT_CRASH = auto()
     MOVE = auto()
     END = auto()
     END_RECEIVED = auto()
@@ -196,6 +201,7 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBACK, _E.REPLAY): (_P.AWAITING_PUBACK, _A.RESEND_QOS_1),  # [MQTT-4.4.0-1]
     (_P.AWAITING_PUBACK, _E.REPLAY_OVER_LIMIT): (_P.ABSENT, _A.GIVE_UP),
     (_P.AWAITING_PUBACK, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBACK, _A.GIVE_ATTEMPT_BACK),
+    (_P.AWAITING_PUBACK, _E.CLIENT_CRASHED): (_P.AWAITING_PUBACK, _A.COUNT_CRASH),
     (_P.AWAITING_PUBACK, _E.FAST_SENT): (_P.ABSENT, _A.MOVE),
     (_P.AWAITING_PUBACK, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBREC, _E.PUBREC): (_P.AWAITING_PUBCOMP, _A.RELEASE),  # [MQTT-4.3.3-4]
@@ -208,6 +214,7 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBREC, _E.REPLAY): (_P.AWAITING_PUBREC, _A.RESEND_QOS_2),  # [MQTT-4.4.0-1]
     (_P.AWAITING_PUBREC, _E.REPLAY_OVER_LIMIT): (_P.ABSENT, _A.GIVE_UP),
     (_P.AWAITING_PUBREC, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBREC, _A.GIVE_ATTEMPT_BACK),
+    (_P.AWAITING_PUBREC, _E.CLIENT_CRASHED): (_P.AWAITING_PUBREC, _A.COUNT_CRASH),
     (_P.AWAITING_PUBREC, _E.FAST_SENT): (_P.ABSENT, _A.MOVE),
     (_P.AWAITING_PUBREC, _E.SESSION_ENDED): (_P.ABSENT, _A.END),
     (_P.AWAITING_PUBCOMP, _E.PUBCOMP): (_P.ABSENT, _A.COMPLETE),  # [MQTT-4.3.3-5]
@@ -218,6 +225,7 @@ OUTBOUND: Final[OutboundTable] = {
     (_P.AWAITING_PUBCOMP, _E.RETRY_DUE): (_P.AWAITING_PUBCOMP, _A.RESEND_PUBREL),  # [MQTT-4.3.3-6]
     (_P.AWAITING_PUBCOMP, _E.REPLAY): (_P.AWAITING_PUBCOMP, _A.RESEND_PUBREL),  # [MQTT-4.4.0-1]
     (_P.AWAITING_PUBCOMP, _E.CONNECTION_ENDED_EARLY): (_P.AWAITING_PUBCOMP, _A.IGNORE),
+    (_P.AWAITING_PUBCOMP, _E.CLIENT_CRASHED): (_P.AWAITING_PUBCOMP, _A.IGNORE),
     (_P.AWAITING_PUBCOMP, _E.SESSION_ENDED): (_P.ABSENT, _A.END_RECEIVED),
 }
 

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
-from sinks.host.wire_table import HOLDS_SLOT, WIRE, WireAction, WireEvent, WirePhase
+from sinks.host.wire_table import AWAITS_ANSWER, HOLDS_SLOT, WIRE, WireAction, WireEvent, WirePhase
 from state.commands import SendPublish
 from state.model import MAX_PACKET_ID, MIN_FAST_PACKET_ID, Message, PacketId, Position, QoS
 from state.records.properties import properties_bytes
@@ -103,7 +103,7 @@ class Outbox:
     held_bytes: int = 0
     _blocked_bytes: int = 0
     _fast_bytes: int = 0
-    _phases: dict[PacketId, WirePhase] = field(default_factory=dict)
+    _phases: dict[PacketId, WirePhase] = field(default_factory=dict)  # in the order in which they took their slots
     _held: OrderedDict[PacketId, _Held] = field(default_factory=OrderedDict)
     _owed: dict[PacketId, None] = field(default_factory=dict)  # for a set: empty it takes a quarter of the memory
     _behind: list[FastPublish | SendPublish] = field(default_factory=list)
@@ -211,6 +211,12 @@ class Outbox:
         self._step(publish.packet_id, _SLOT_FOR[publish.qos])
         return publish, (now_ms - since_ms) // 1_000
 
+    def oldest_unanswered(self) -> PacketId:
+        """Returns the packet id of the PUBLISH that was written first of those that await PUBACK or PUBREC; 0 = none does."""
+        if not self.on_wire:
+            return 0
+        return next((id_ for id_, phase in self._phases.items() if phase in AWAITS_ANSWER and id_ not in self._owed), 0)
+
     def unwritten(self, packet_id: PacketId) -> None:
         """Frees the slot of a message that could not be written."""
         self._step(packet_id, WireEvent.WITHDRAW)
@@ -294,6 +300,8 @@ class Outbox:
         next_phase, action, slots = _STEPS[phase][event]
         if next_phase is not phase:
             if slots:
+                if slots > 0:
+                    phases.pop(packet_id, None)  # the id of an earlier exchange is now the newest
                 self.on_wire += slots
                 self._owed.pop(packet_id, None)
             if next_phase is _ABSENT:

@@ -76,6 +76,9 @@ HOLDS_SLOT: Final = frozenset(
     {WirePhase.AWAITING_PUBACK, WirePhase.AWAITING_PUBREC, WirePhase.AWAITING_PUBCOMP, WirePhase.RESERVED}
 )
 
+AWAITS_ANSWER: Final = frozenset({WirePhase.AWAITING_PUBACK, WirePhase.AWAITING_PUBREC})
+"""The PUBLISH was written, and the device has not answered it."""
+
 _P, _E, _A = WirePhase, WireEvent, WireAction
 
 WIRE: Final[WireTable] = {

@@ -102,7 +102,8 @@ def acknowledge_late(
     action = outbound.window.late_step(entry, _cause(event))
     if action is OutboundAction.IGNORE:
         return
-    delivery.attempts = max(1, delivery.attempts)  # the end of the connection gave it back, but the message had arrived
+    if not delivery.transmissions:
+        delivery.attempts = 1  # the end of the connection gave it back, but the message had arrived
     if action is OutboundAction.RELEASE:
         _received(entry, activation)
         if connection is not None:

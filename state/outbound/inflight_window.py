@@ -20,7 +20,8 @@ class Delivery:
     Attributes:
         qos: The QoS for this client: the message's, lowered by the subscriptions at the time of acceptance.
         order: Grows with each message accepted. A message that returns to the queue is sorted by it.
-        attempts: Transmissions that the client could have received. A connection that ends early gives one back.
+        attempts: Transmissions that the client had the time to answer. A connection that ends early gives one back.
+        crashes: Transmissions that the client got and answered by losing the connection.
         first_sent_ms: None = never sent.
         queue_ttl_ends_ms: End of the policy's time to live in the queue; None = the policy sets none.
         last_refusal: Reason code of the client's last refusal; 0 = none.
@@ -37,6 +38,12 @@ class Delivery:
     last_refusal: int = 0
     position: Position | None = None
     fast_path: bool = False
+    crashes: int = 0
+
+    @property
+    def transmissions(self) -> int:
+        """The number of the newest transmission, for ledger and receipt. Those that the client cannot have got do not count."""
+        return self.attempts + self.crashes
 
     @property
     def expires_at_ms(self) -> int | None:
@@ -78,6 +85,7 @@ class InflightEntry:
         sent_ms: When the packet that awaits its acknowledgement was last sent; the retry timer starts there.
         timeouts: How often the wait for that acknowledgement ran out; selects the next wait of a schedule.
         first_connection_id: The connection on which the packet id was first used for this message.
+        given_back_by: The newest connection whose end gave an attempt back that has not been counted as a crash; 0 = none.
     """
 
     packet_id: PacketId
@@ -86,6 +94,7 @@ class InflightEntry:
     sent_ms: int
     timeouts: int = 0
     first_connection_id: int = 0
+    given_back_by: int = 0
 
 
 class InflightWindow:

@@ -99,7 +99,10 @@ class SessionOutbound:
         return self.blocked_until_ms if self.queue and self.send_quota(connection) > 0 else None
 
     def attempts_used_up(self, delivery: Delivery) -> bool:
-        return 0 <= self.settings.delivery_limit <= delivery.attempts
+        return 0 <= self.settings.delivery_limit <= delivery.attempts or self.crashes_used_up(delivery)
+
+    def crashes_used_up(self, delivery: Delivery) -> bool:
+        return 0 <= self.settings.crash_limit <= delivery.crashes
 
     def compare_with_watermarks(self, activation: Activation) -> None:
         """Asks backends to wait when the queue is long, and releases them when it is short again.

@@ -46,7 +46,7 @@ def handle_refusal(
         Transition.REFUSED,
         message_id,
         packet_id=entry.packet_id,
-        attempt=delivery.attempts,
+        attempt=delivery.transmissions,
         reason_code=reason_code,
         detail=": ".join(filter(None, ("" if is_permanent else _next_attempt(outbound, entry, activation.now_ms), reason))),
     )

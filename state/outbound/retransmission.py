@@ -14,7 +14,7 @@ from state.model import PacketId, QoS
 from state.outbound.inflight_window import InflightEntry
 from state.outbound.outbound import SessionOutbound
 from state.outbound.retry import retry_wait_ms
-from state.outbound.transmission import count_attempt, finished_over_limit
+from state.outbound.transmission import count_attempt, finished_over_limit, lost_connections
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import OutboundAction, OutboundEvent
 
@@ -66,13 +66,36 @@ def connection_ended(outbound: SessionOutbound, connection: SessionConnection, n
     for position, entry in enumerate(window):
         if position < wire_quota and _ack_due_ms(entry, outbound.settings) <= now_ms:
             entry.timeouts += 1
-            continue
-        action = window.step(entry.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
-        if action is OutboundAction.GIVE_ATTEMPT_BACK:
-            entry.delivery.attempts -= 1
         else:
-            assert action is OutboundAction.IGNORE
+            give_attempt_back(outbound, entry.packet_id, connection.connection_id)
     outbound.abandoned.connection_ended()
+
+
+def give_attempt_back(outbound: SessionOutbound, packet_id: PacketId, connection_id: int) -> None:
+    """Applies the early end of this connection to an exchange. A PUBREL is no attempt."""
+    entry = outbound.window.get(packet_id)
+    assert entry is not None, "the caller has just seen it"
+    action = outbound.window.step(packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
+    if action is OutboundAction.GIVE_ATTEMPT_BACK:
+        entry.delivery.attempts = max(0, entry.delivery.attempts - 1)  # given back before if a late FastSent has moved it
+        entry.given_back_by = connection_id
+    else:
+        assert action is OutboundAction.IGNORE
+
+
+def count_crash(outbound: SessionOutbound, connection_id: int, packet_id: PacketId) -> None:
+    """Counts a connection that ended while the client had a message and had not answered it. Call it after `connection_ended`.
+
+    Args:
+        connection_id: The connection; each counts once. After a takeover its report comes when the next one has begun.
+        packet_id: The message, as in ConnectionLost.
+    """
+    entry = outbound.window.get(packet_id)
+    if entry is None or entry.given_back_by != connection_id:
+        return
+    entry.given_back_by = 0
+    if outbound.window.step(packet_id, OutboundEvent.CLIENT_CRASHED) is OutboundAction.COUNT_CRASH:
+        entry.delivery.crashes += 1
 
 
 def _resend(
@@ -96,7 +119,13 @@ def _resend(
     entry.sent_ms = now_ms
     count_attempt(delivery, now_ms)
     activation.publish(  # DUP 1, because it is a repetition [MQTT-3.3.1-1] [MQTT-3.3.1-3]
-        connection, delivery, transition=_RECORDED_AS[cause], packet_id=entry.packet_id, qos=qos, dup=True
+        connection,
+        delivery,
+        transition=_RECORDED_AS[cause],
+        packet_id=entry.packet_id,
+        qos=qos,
+        dup=True,
+        detail=f"{lost_connections(delivery)} without an answer" if delivery.crashes else "",
     )
 
 

@@ -55,13 +55,20 @@ def count_attempt(delivery: Delivery, now_ms: int) -> None:
         delivery.first_sent_ms = now_ms
 
 
+def lost_connections(delivery: Delivery) -> str:
+    """Describes for people how often the client has lost its connection over the message."""
+    return f"lost {delivery.crashes} connection{'' if delivery.crashes == 1 else 's'}"
+
+
 def finished_over_limit(
     outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, qos: QoS, activation: Activation
 ) -> bool:
     """Finishes a message that must not be sent (again). Returns True if it did."""
     message = delivery.message
     if outbound.attempts_used_up(delivery):
-        detail = f"not acknowledged in {delivery.attempts} attempt{'' if delivery.attempts == 1 else 's'}"
+        detail = f"not acknowledged in {delivery.transmissions} attempt{'' if delivery.transmissions == 1 else 's'}"
+        if outbound.crashes_used_up(delivery):
+            detail += f"; the client got it and {lost_connections(delivery)} (crash_limit)"
         if delivery.last_refusal:
             detail += f"; the last refusal had reason code 0x{delivery.last_refusal:02X}"
         activation.finish(delivery, Outcome.DELIVERY_LIMIT, reason_code=delivery.last_refusal, detail=detail)

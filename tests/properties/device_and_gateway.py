@@ -205,4 +205,4 @@ class Gateway:
     def lose(self) -> None:
         self.open = False
         self.wire.clear()
-        self.log.append(ConnectionLost(connection_id=self.connection_id))
+        self.log.append(ConnectionLost(connection_id=self.connection_id, unanswered=self.outbox.oldest_unanswered()))

@@ -165,9 +165,9 @@ def test_a_writer_may_add_fields_at_the_end_and_old_readers_ignore_them() -> Non
     record = msgspec.msgpack.decode(encode_event(ConnectionLost(connection_id=1, reason="x"))[1:])
     longer = b"\x01" + msgspec.msgpack.encode([*record, "a field of tomorrow"])
     assert decode_events(longer) == (ConnectionLost(connection_id=1, reason="x"),)
-    before_the_grace = b"\x01" + msgspec.msgpack.encode(record[:-1])
+    before_the_grace = b"\x01" + msgspec.msgpack.encode(record[:-2])
     assert decode_events(before_the_grace) == (ConnectionLost(connection_id=1, reason="x"),)
-    before_the_reason = b"\x01" + msgspec.msgpack.encode(record[:-2])
+    before_the_reason = b"\x01" + msgspec.msgpack.encode(record[:-3])
     assert decode_events(before_the_reason) == (ConnectionLost(connection_id=1),)
 
 

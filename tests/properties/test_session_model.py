@@ -81,6 +81,7 @@ limits = st.builds(
     later_retry_intervals_ms=st.sampled_from([(), (), (60_000,), (45_000, 400_000)]),
     retry_mqtt5=st.sampled_from(RetryMqtt5),
     delivery_limit=st.sampled_from([-1, 1, 3, 20]),
+    crash_limit=st.sampled_from([-1, 1, 3, 20]),
     max_mqueue_len=st.sampled_from([0, 3, 3, 1_000]),
     max_mqueue_bytes=st.sampled_from([0, 40, 1_000_000]),
     overflow=st.sampled_from(Overflow),

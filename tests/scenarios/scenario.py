@@ -186,11 +186,14 @@ class Scenario:
         )
         return self
 
-    def lose_connection(self, connection_id: int | None = None, *, reconnect_grace_ms: int = 0) -> Self:
+    def lose_connection(self, connection_id: int | None = None, *, reconnect_grace_ms: int = 0, unanswered: int = 0) -> Self:
         """reconnect_grace_ms: other than 0 when it is the gateway that ends it."""
         self.handle(
             ConnectionLost(
-                connection_id=connection_id or self.connection_id, reason="cable", reconnect_grace_ms=reconnect_grace_ms
+                connection_id=connection_id or self.connection_id,
+                reason="cable",
+                reconnect_grace_ms=reconnect_grace_ms,
+                unanswered=unanswered,
             )
         )
         return self
@@ -333,6 +336,11 @@ class Scenario:
         """Attempts that count, of everything that the session holds."""
         held = [entry.delivery for entry in self.session.outbound.window] + list(self.session.outbound.queue)
         return {delivery.message.message_id: delivery.attempts for delivery in held}
+
+    @property
+    def crashes(self) -> dict[str, int]:
+        """Connections that the client has lost over the messages of the window."""
+        return {entry.delivery.message.message_id: entry.delivery.crashes for entry in self.session.outbound.window}
 
     @property
     def queued(self) -> list[str]:

@@ -96,6 +96,8 @@ def test_each_outbound_row_is_what_happens(phase: OutboundPhase, event: Outbound
             s.connect(version=4)
         case OutboundEvent.CONNECTION_ENDED_EARLY:
             s.lose_connection()
+        case OutboundEvent.CLIENT_CRASHED:
+            s.lose_connection(unanswered=1)
         case OutboundEvent.FAST_SENT:
             s.fast_sent("a", 40_000, at=POSITION, previous=6, qos=2 if phase is OutboundPhase.AWAITING_PUBREC else 1)
             assert s.packet_ids == [40_000]
@@ -114,6 +116,8 @@ def test_each_outbound_row_is_what_happens(phase: OutboundPhase, event: Outbound
     assert [c.packet_ids for c in done if isinstance(c, WithdrawPublish)] == ([(1,)] if action is OutboundAction.WITHDRAW else [])
     if event is OutboundEvent.CONNECTION_ENDED_EARLY:
         assert s.attempts["a"] == attempts - (action is OutboundAction.GIVE_ATTEMPT_BACK)
+    elif event is OutboundEvent.CLIENT_CRASHED:
+        assert s.crashes["a"] == (action is OutboundAction.COUNT_CRASH)
     else:
         assert s.session.summary().connected == (action is not OutboundAction.PROTOCOL_ERROR)
 

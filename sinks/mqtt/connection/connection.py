@@ -25,7 +25,8 @@ Theory of operation
    Kafka has confirmed this and all earlier records. So the end is in the log before the device can reconnect, and its packets are
    answered.
 9. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection`
-   if the client has another connection, or if that command came instead of CONNACK.
+   if the client has another connection, or if that command came instead of CONNACK. After a takeover it hears of the end only if
+   the device had not answered a message: the device may have died on it (docs/protocol.md, section 2).
 """
 
 from collections.abc import Callable, Iterable
@@ -56,7 +57,7 @@ from sinks.mqtt.connection.handshake import (
     limited_keep_alive_s,
     read_connect,
 )
-from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, OPEN, OVERDUE, CloseReason, Phase
+from sinks.mqtt.connection.phases import AWAITING_ACCEPT, BEFORE_CONNACK, DEVICE_FAILED, OPEN, OVERDUE, CloseReason, Phase
 from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
@@ -94,6 +95,7 @@ OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _VIOLATION: Final = "protocol error"
+_TAKEN_OVER: Final = CloseReason("another connection uses this client id", "engine", ReasonCode.SESSION_TAKEN_OVER)
 _PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
 _LOGIN_ENDED: Final = CloseReason("the login has ended", "login ended", ReasonCode.NOT_AUTHORIZED)
 _STALLED: Final = CloseReason("the client does not read", "does not read", ReasonCode.KEEP_ALIVE_TIMEOUT)
@@ -415,8 +417,10 @@ class WireConnection:
         return None
 
     def _close_for_engine(self, command: CloseConnection) -> None:
-        has_another = command.reason_code == ReasonCode.SESSION_TAKEN_OVER or command.newest_connection_id > 0
-        self._is_end_told |= has_another or self.phase not in OPEN
+        taken_over = command.reason_code == ReasonCode.SESSION_TAKEN_OVER
+        if taken_over and self._oldest_unanswered() and not self._is_end_told:
+            self._tell_lost(_TAKEN_OVER, 0)
+        self._is_end_told |= taken_over or command.newest_connection_id > 0 or self.phase not in OPEN
         self._end(CloseReason(command.reason, "engine", command.reason_code), words=command.reason)
 
     def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> Effects:
@@ -625,11 +629,13 @@ class WireConnection:
     def _on_disconnect(self, disconnect: Disconnect) -> None:
         if disconnect.session_expiry_interval_s and self._connect.session_expiry_interval_s == 0:
             raise ProtocolViolation("DISCONNECT sets a session expiry where CONNECT had none (MQTT 5, 3.14.2.2.2)")
+        has_failed = disconnect.reason_code >= ReasonCode.UNSPECIFIED_ERROR
         self._tell_end(
             ClientDisconnected(
                 connection_id=self.connection_id,
                 reason_code=disconnect.reason_code,
                 session_expiry_interval_s=disconnect.session_expiry_interval_s,
+                unanswered=self._oldest_unanswered() if has_failed else 0,
             )
         )
         self._close()
@@ -814,7 +820,21 @@ class WireConnection:
         self._close()
 
     def _tell_lost(self, why: CloseReason, reconnect_grace_ms: int) -> None:
-        self._tell_end(ConnectionLost(connection_id=self.connection_id, reason=why.text, reconnect_grace_ms=reconnect_grace_ms))
+        self._tell_end(
+            ConnectionLost(
+                connection_id=self.connection_id,
+                reason=why.text,
+                reconnect_grace_ms=reconnect_grace_ms,
+                unanswered=self._oldest_unanswered() if why.cause in DEVICE_FAILED or why is _TAKEN_OVER else 0,
+            )
+        )
+
+    def _oldest_unanswered(self) -> PacketId:
+        """Returns the message that the device may have failed on; 0 = none, as far as is known.
+
+        What a device does not take (`_blocked_since_ms`) it need not have got.
+        """
+        return 0 if self._outbox is None or self._blocked_since_ms is not None else self._outbox.oldest_unanswered()
 
     def _close(self) -> None:
         """Ends the connection: nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]. The host closes the socket

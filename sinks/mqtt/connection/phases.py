@@ -30,6 +30,9 @@ class CloseReason(NamedTuple):
     reason_code: int = ReasonCode.SUCCESS
 
 
+DEVICE_FAILED: Final = frozenset({"socket", "keep alive", "protocol error"})
+"""Causes of an end that the device is to blame for. Whatever it had not answered may be the reason."""
+
 OVERDUE: Final = {
     Phase.AWAITING_CONNECT: CloseReason("no CONNECT in time", "connect timeout"),
     Phase.QUEUED: CloseReason("the turn of the CONNECT did not come in time", "connect timeout", ReasonCode.SERVER_BUSY),

@@ -21,6 +21,7 @@ from state.model import Outcome, QoS
 from state.outbound.admission import new_delivery
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.outbound.outbound import SessionOutbound
+from state.outbound.retransmission import give_attempt_back
 from state.transitions import OutboundAction, OutboundEvent
 
 
@@ -104,15 +105,13 @@ def _enter(
         Transition.FAST_SENT,
         message.message_id,
         packet_id=event.packet_id or None,
-        attempt=delivery.attempts,
+        attempt=delivery.transmissions,
         time_ms=sent_ms,
     )
     if event.qos == QoS.AT_MOST_ONCE:  # step 5
         activation.finish(delivery, Outcome.SENT)
-    elif connection is None and delivery.attempts:
-        action = outbound.window.step(event.packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
-        assert action is OutboundAction.GIVE_ATTEMPT_BACK
-        delivery.attempts -= 1
+    elif connection is None:
+        give_attempt_back(outbound, event.packet_id, event.connection_id)
 
 
 def _check_id(outbound: SessionOutbound, event: FastSent) -> None:

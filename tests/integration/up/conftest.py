@@ -30,6 +30,9 @@ session_expiry_interval = "1s"
 [[profiles]]
 clients = "broken-*"
 delivery_limit = 5
+[[profiles]]
+clients = "crashing-*"
+crash_limit = 3
 """
 
 SECRET = "hunter2"

@@ -8,6 +8,8 @@ What is compared are the times that the session has recorded in its ledger, neve
 import contextlib
 import json
 import re
+import socket
+import struct
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -24,7 +26,8 @@ from state.settings import BackoffSettings
 from streaming.engine.progress import last_progress
 from tests.integration.history.history_device import AnsweringDevice
 from tests.integration.up.conftest import SharedUp
-from tests.integration.up.topics_of_up import await_receipts, ledger_of, records_of
+from tests.integration.up.topics_of_up import await_gone, await_receipts, ledger_of, records_of
+from tests.integration.up.wire_device import WireDevice
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
@@ -32,6 +35,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 DELIVERY_LIMIT = 5
 """The delivery limit of the clients called broken-*."""
+CRASH_LIMIT = 3
+"""The crash limit of the clients called crashing-*."""
 QOS = (1, 2)
 DELAY_S = 1.0
 """Seconds before a lamp gets a message again."""
@@ -146,6 +151,44 @@ def test_0x80_is_answered_at_once_up_to_the_delivery_limit(up: SharedUp, produce
             producer.send(f"broken-{qos}", "good", b"good", qos=qos, message_id=f"good-{qos}")
         good = await_receipts(up, *(f"good-{qos}" for qos in QOS))
         assert {(receipt["outcome"], receipt["attempts"]) for receipt in good} == {("delivered", 1)}
+
+
+@pytest.mark.parametrize("is_taken_over", [False, True], ids=["lost", "taken over"])
+def test_a_message_that_kills_its_device_does_not_starve_others(up: SharedUp, producer: Producer, is_taken_over: bool) -> None:
+    """`crash_limit` is 3 for this client. Its connection ends by a reset, or by the next one because the device has restarted."""
+    name = f"crashing-{int(is_taken_over)}"
+    with WireDevice(up.mqtt, name, 4) as device:
+        for payload in (b"first", b"poison", b"behind"):  # by the fast path, once the first one has opened it
+            producer.send(name, "t", payload, qos=1, message_id=f"{name}-{payload.decode()}")
+        device.finish(device.receive())
+        left_open = [died_on_poison(device, is_taken_over)]
+    for _ in range(CRASH_LIMIT - 1):
+        left_open.append(died_on_poison(WireDevice(up.mqtt, name, 4), is_taken_over))
+        if not is_taken_over:
+            await_gone(up, name)
+    with contextlib.ExitStack() as stack:
+        for old in left_open:
+            stack.callback(old.socket.close)
+        with WireDevice(up.mqtt, name, 4) as device:
+            while (publish := device.receive()).payload == b"poison":  # the report of a takeover comes behind the replay
+                assert is_taken_over
+                left_open.append(device)
+                device = stack.enter_context(WireDevice(up.mqtt, name, 4))
+            assert publish.payload == b"behind"
+            device.finish(publish)
+    poison, behind = await_receipts(up, f"{name}-poison", f"{name}-behind")
+    assert (poison["outcome"], poison["attempts"]) == ("delivery_limit", CRASH_LIMIT)
+    assert f"lost {CRASH_LIMIT} connections" in poison["detail"]
+    assert behind["outcome"] == "delivered"
+
+
+def died_on_poison(device: WireDevice, is_taken_over: bool) -> WireDevice:
+    """Returns the device, which has got the message; its socket is reset unless it is to be taken over."""
+    assert device.receive().payload == b"poison"
+    if not is_taken_over:
+        device.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        device.socket.close()
+    return device
 
 
 def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: SharedUp, producer: Producer) -> None:

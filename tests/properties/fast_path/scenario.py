@@ -49,6 +49,7 @@ def scenario_of(number: int) -> Scenario:
             overflow=pick(list(Overflow)),
             mqueue_store_qos0=pick([True, True, False]),
             delivery_limit=pick([-1, 2, 20]),
+            crash_limit=(-1, 1, 20)[number % 3],
             deduplication_window=pick([0, 3, 100]),
             retry_mqtt5=pick(list(RetryMqtt5)),
         ),

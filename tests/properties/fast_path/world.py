@@ -91,7 +91,8 @@ class World:
             elif self.device.connection is not None:  # an answer of the device was lost, and is not awaited
                 self.device.connection.hang_up()
         assert not self.account.without_outcome, f"no outcome: {self.account.without_outcome}"
-        if scenario.session.delivery_limit < 0:  # else a message that was given up may hold a slot until it is answered
+        session = scenario.session
+        if max(session.delivery_limit, session.crash_limit) < 0:  # else a message that was given up may hold a slot
             self._is_open_again()
 
     def _is_open_again(self) -> None:

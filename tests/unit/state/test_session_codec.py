@@ -37,6 +37,9 @@ FIXTURE_V1_FAST_PATH = FIXTURE_V1.with_name("session_v1_fast_path.bin")
 FIXTURE_V1_UNHEARD = FIXTURE_V1.with_name("session_v1_unheard.bin")
 """Version 1 with `close_unconfirmed` of a session at the end of its record."""
 
+FIXTURE_V1_CRASHES = FIXTURE_V1.with_name("session_v1_crashes.bin")
+"""Version 1 with `crashes` of a delivery and `given_back_by` of a window entry at the end of their records."""
+
 
 def connected_session() -> Session:
     """A session with something in every field, as the scenario language tells it."""
@@ -93,11 +96,20 @@ def unheard_session() -> Session:
     return s.session
 
 
-def with_first_connections_of(session: Session, old: Session) -> Session:
-    """An older version did not know where a packet id was first used; whatever it was, every acknowledgement counts."""
+def crashed_session() -> Session:
+    """Returns a session whose client has died on "a" twice; the second end is not reported yet."""
+    s = Scenario().connect().submit("a", "b").lose_connection(unanswered=1)
+    return s.connect().lose_connection().session
+
+
+def with_connections_of(session: Session, old: Session) -> Session:
+    """Returns the session of an older version, which did not know the connections of its exchanges, with those of another one.
+
+    Without the connection that first used a packet id every acknowledgement counts.
+    """
     for stored, entry in zip(old.outbound.window, session.outbound.window, strict=True):
-        assert stored.first_connection_id == 0
-        stored.first_connection_id = entry.first_connection_id
+        assert (stored.first_connection_id, stored.given_back_by) == (0, 0)
+        stored.first_connection_id, stored.given_back_by = entry.first_connection_id, entry.given_back_by
     return old
 
 
@@ -173,10 +185,17 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     settings = SessionSettings(max_inflight=3, max_awaiting_rel=0)
     for blob, session in zip(FIXTURE_V1_OWED.read_bytes().split(b"\n--\n"), sessions_of_today(), strict=True):
         old = decode_session(blob, client_id=CLIENT, settings=settings)
-        assert encode_session(with_first_connections_of(session, old)) == encode_session(session)
+        assert encode_session(with_connections_of(session, old)) == encode_session(session)
     older = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings(max_inflight=2))
     assert encode_session(older) == encode_session(fast_session())
-    assert FIXTURE_V1_UNHEARD.read_bytes() == encode_session(unheard_session())
+    assert FIXTURE_V1_CRASHES.read_bytes() == encode_session(crashed_session())
+
+
+def test_crashes_are_kept_and_a_session_from_before_has_none() -> None:
+    session = decode_session(FIXTURE_V1_CRASHES.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert [(entry.delivery.crashes, entry.given_back_by) for entry in session.outbound.window] == [(1, 2), (0, 2)]
+    older = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert [(entry.delivery.crashes, entry.given_back_by) for entry in older.outbound.window] == [(0, 0), (0, 0)]
 
 
 def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> None:
@@ -189,7 +208,7 @@ def test_a_session_from_before_answers_were_owed_is_read_as_what_it_was() -> Non
         if old.connection is not None and session.connection is not None:
             assert old.connection.receive_maximum == old.connection.send_quota == 3, "it was not known: the least that it can be"
             old.connection.receive_maximum = session.connection.receive_maximum
-        assert encode_session(with_first_connections_of(session, old)) == encode_session(session)
+        assert encode_session(with_connections_of(session, old)) == encode_session(session)
 
 
 def test_what_is_owed_is_kept() -> None:
@@ -334,6 +353,7 @@ if __name__ == "__main__":
         FIXTURE_V1_LEASES: lambda: encode_session(leased_session()),
         FIXTURE_V1_FAST_PATH: lambda: encode_session(fast_session()),
         FIXTURE_V1_UNHEARD: lambda: encode_session(unheard_session()),
+        FIXTURE_V1_CRASHES: lambda: encode_session(crashed_session()),
     }
     for path, make in MADE.items():
         if not path.exists():

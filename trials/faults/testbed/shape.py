@@ -27,6 +27,7 @@ EVERYWHERE = (
     "max_mqueue_len=0",
     "max_mqueue_bytes=0",
     "delivery_limit=-1",
+    "crash_limit=-1",
     # The disks are small, and how full they are before anything fills them does not matter.
     "throttle.free_disk_low=0",
 )

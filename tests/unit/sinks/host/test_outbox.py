@@ -176,6 +176,51 @@ class TestResends:
         assert wire.outbox.received(2, 0), "what the client may say to the PUBREL"
 
 
+class TestOldestUnanswered:
+    def test_the_oldest_written_message_without_an_answer_is_named(self) -> None:
+        wire = Wire(send_quota=3)
+        assert wire.outbox.oldest_unanswered() == 0
+        wire.send(5, 3, 4)
+        assert wire.outbox.oldest_unanswered() == 5
+        wire.after(wire.outbox.acknowledged, 5)
+        assert wire.outbox.oldest_unanswered() == 3
+
+    def test_a_message_that_was_not_written_is_not_named(self) -> None:
+        wire = Wire(send_quota=1)
+        wire.send(1, 2)
+        wire.outbox.acknowledged(1)
+        assert wire.outbox.oldest_unanswered() == 0
+        assert wire.due() == [2]
+        assert wire.outbox.oldest_unanswered() == 2
+
+    def test_a_fast_path_message_is_named_once_it_is_written(self) -> None:
+        wire = Wire()
+        fast = wire.take()
+        assert wire.outbox.oldest_unanswered() == 0
+        assert wire.confirm(fast) == [FIRST_FAST]
+        assert wire.outbox.oldest_unanswered() == FIRST_FAST
+
+    def test_a_received_message_is_answered(self) -> None:
+        wire = Wire()
+        wire.send(1, qos=2)
+        assert wire.outbox.oldest_unanswered() == 1
+        wire.outbox.received(1, 0)
+        assert wire.outbox.oldest_unanswered() == 0
+
+    def test_a_message_that_was_given_up_is_not_named(self) -> None:
+        wire = Wire(receive_maximum=5)
+        wire.send(1, 2)
+        wire.outbox.withdraw((1,))
+        assert wire.outbox.oldest_unanswered() == 2
+
+    def test_a_packet_id_that_is_used_again_is_the_newest(self) -> None:
+        wire = Wire()
+        wire.send(1)
+        wire.after(wire.outbox.acknowledged, 1)
+        wire.send(2, 1)
+        assert wire.outbox.oldest_unanswered() == 2
+
+
 def given_up(receive_maximum: int, *, qos: int = 1) -> Wire:
     """Id 1 was written and given up; 2 and 3 wait."""
     wire = Wire(1, receive_maximum)
