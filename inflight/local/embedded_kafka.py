@@ -9,6 +9,7 @@ Under the data directory: `kafka/data` (records), `kafka/server.properties` (wri
 
 import base64
 import re
+import shutil
 import socket
 import subprocess
 import time
@@ -104,6 +105,7 @@ class EmbeddedKafka:
 
     def __init__(self, data_dir: Path, *, port: int = 0, jars: Jars) -> None:
         self._directory = data_dir.absolute() / "kafka"
+        self._temporary = self._directory / "tmp"
         self._logs = data_dir.absolute() / "logs"
         self._log = self._logs / "kafka.log"
         self._output = self._logs / "kafka.out"
@@ -159,7 +161,8 @@ class EmbeddedKafka:
             raise ChildProcessFailed(f"Kafka cannot be started in {self._directory}: {error}. {self._advice()}") from error
 
     def _spawn(self) -> None:
-        for directory in self._directory, self._logs:
+        shutil.rmtree(self._temporary, ignore_errors=True)  # a killed broker leaves the libraries that Java had unpacked
+        for directory in self._directory, self._temporary, self._logs:
             directory.mkdir(parents=True, exist_ok=True)
         self._port = self._port or free_port()
         properties = self._write_properties()
@@ -218,6 +221,7 @@ class EmbeddedKafka:
             *options,
             f"-Dlog4j2.configurationFile={logging.as_uri()}",
             f"-Dinflight.kafka.log={self._log}",
+            f"-Djava.io.tmpdir={self._temporary}",
             "-cp",
             kafka_classpath(self._jars),
         ]

@@ -6,6 +6,7 @@ other master); under spark-submit, which then decides master, jars, memory and P
 
 import os
 import sys
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ from pyspark.sql import SparkSession
 from streaming.config.resources import conf_file
 from streaming.config.secrets import names_a_secret
 from streaming.config.settings import Settings
+from streaming.engine.temporary_files import temporary_directory
 from streaming.spark_internals.checkpoint import is_local_path
 from streaming.spark_internals.jvm import start_jvm
 
@@ -33,6 +35,7 @@ _LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep, _
 _DAEMON: Final = "streaming.engine.operator.worker_daemon"
 """Named and not imported: the driver needs nothing of it. On other machines the daemon may not find our packages."""
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
+_MAX_SOCKET_DIRECTORY_BYTES: Final = 60
 _SLOTS_OF_A_PROCESSOR: Final = 2
 """docs/decisions/0032."""
 
@@ -113,6 +116,7 @@ def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: in
     options = spark_options(settings, jars)
     if settings.master is not None:
         options["spark.master"] = settings.master
+        options |= temporary_options(temporary_directory(settings.checkpoint_location), options.get(_JAVA_OPTIONS, ""))
     start_jvm(launch_options(options), stderr=stderr)
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in options.items():
@@ -140,6 +144,14 @@ def launch_options(options: Mapping[str, str]) -> dict[str, str]:
     They become flags, which every user of the machine can read. Spark gets all settings over the connection to its JVM.
     """
     return {name: value for name, value in options.items() if name.startswith(_AT_LAUNCH) and not names_a_secret(name)}
+
+
+def temporary_options(directory: Path, java_options: str) -> dict[str, str]:
+    """Returns the options by which Spark on this machine uses a directory for temporary files. java_options: follow ours."""
+    # The sockets of Python workers are in it, too, unless their paths would be longer than the system allows.
+    is_too_long = len(os.fsencode(directory)) > _MAX_SOCKET_DIRECTORY_BYTES
+    sockets = {"spark.python.unix.domain.socket.dir": tempfile.gettempdir()} if is_too_long else {}
+    return {_JAVA_OPTIONS: f'"-Djava.io.tmpdir={directory}" {java_options}'.strip(), **sockets}
 
 
 def keeps_keys_in_order(options: Mapping[str, object]) -> bool:

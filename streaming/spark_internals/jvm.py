@@ -6,7 +6,9 @@ Tried with PySpark 4.2.0. It uses `SparkContext._gateway`, `SparkContext._ensure
 
 import logging
 import os
+import subprocess
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -54,6 +56,15 @@ def end_jvm(timeout_s: float) -> None:
     gateway.shutdown()
     jvm.stdin.close()  # the JVM exits when its standard input ends
     jvm.wait(timeout_s)
+
+
+def await_jvm_exit(timeout_s: float) -> None:
+    """Closes the standard input of the JVM, if there is one, and waits for its exit, at most `timeout_s`."""
+    jvm = getattr(SparkContext._gateway, "proc", None)
+    if jvm is not None:
+        with suppress(OSError, subprocess.TimeoutExpired):
+            jvm.stdin.close()
+            jvm.wait(timeout_s)
 
 
 def serve_python_workers() -> None:

@@ -1,12 +1,13 @@
 """streaming.engine.spark_session, without a Spark"""
 
 import importlib.util
+import tempfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from streaming.engine.spark_session import SparkJars, SparkSettings, launch_options, spark_options
+from streaming.engine.spark_session import SparkJars, SparkSettings, launch_options, spark_options, temporary_options
 
 JARS = SparkJars(connectors=(Path("/jars/kafka.jar"),), local_fs=Path("/jars/fs.jar"), java_options=())
 
@@ -79,3 +80,13 @@ def test_only_what_starts_the_jvm_is_in_its_command_line(name: str) -> None:
     assert "hunter2" not in flags.values()
     assert flags["spark.driver.memory"] == "3g"
     assert flags["spark.driver.extraJavaOptions"] == options["spark.driver.extraJavaOptions"]
+
+
+def test_temporary_files_of_java_and_sockets_are_in_the_directory() -> None:
+    options = temporary_options(Path("/tmp/mine"), "-Da=b")
+    assert options == {"spark.driver.extraJavaOptions": '"-Djava.io.tmpdir=/tmp/mine" -Da=b'}
+
+
+def test_a_socket_gets_no_path_that_is_too_long() -> None:
+    options = temporary_options(Path("/tmp") / ("x" * 80), "")
+    assert options["spark.python.unix.domain.socket.dir"] == tempfile.gettempdir()
