@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+from inflight.local.child_log import ChildLog
 from inflight.local.child_process import bound_to_parent, tail
 from inflight.local.errors import ChildProcessFailed
 from streaming.engine.watching.processes import AT_WORK, processor_seconds
@@ -32,7 +33,6 @@ _STOP_DURING_START_S: Final = 3.0
 """What is not ready has no connection to end and no micro-batch to finish."""
 _OWN_ERROR: Final = "\n  inflight: "
 """Begins the error by which a child of ours ends, in the tail of its log."""
-_LOG_LIMIT_BYTES: Final = 16 << 20
 _LONGEST_LINE_BYTES: Final = 1 << 20
 
 
@@ -65,7 +65,7 @@ class SupervisedChild:
         self.ready = asyncio.Event()
         self._arguments = arguments
         self._say = say
-        self._log = log
+        self._log = None if log is None else ChildLog(log)
         self._nice = nice
         self._on_change = on_change
         self._hint = hint
@@ -101,7 +101,7 @@ class SupervisedChild:
             self._on_change()
             # What was ready and died is needed at once; what cannot start would only burn the machine.
             pause_s = min(FIRST_PAUSE_S * 2 ** min(self._failed_starts, 10), LONGEST_PAUSE_S)
-            see = "" if self._log is None else f"; see {self._log}"
+            see = "" if self._log is None else f"; see {self._log.path}"
             self._say(
                 f"the {self.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s"
                 f"{see}{self._hint()}"
@@ -132,10 +132,11 @@ class SupervisedChild:
                 self._say(f"the {self.name} did not stop within {within_s:g} s and is killed; it recovers at the next start")
         kill_group(process.pid)
         await process.wait()  # a process that is not waited for has a watcher that outlives the event loop
+        await self._flush_log()
 
     async def _run_once(self) -> int:
         """Starts it, waits until it ends, and returns its status."""
-        with _opened(self._log) as log:
+        with self._standard_error() as standard_error:
             command = bound_to_parent([sys.executable, "-m", "inflight", *self._arguments()], nice=self._nice)
             # Our own pipe: with one of asyncio's, `wait` returns only when all that the child has started has closed it, too.
             reading, writing = os.pipe()
@@ -145,7 +146,7 @@ class SupervisedChild:
                     *command,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=writing,
-                    stderr=log,
+                    stderr=standard_error,
                     start_new_session=True,  # Ctrl-C in a terminal reaches only us, and we stop the children in order
                 )
             except BaseException:
@@ -153,18 +154,19 @@ class SupervisedChild:
                 raise
             finally:
                 os.close(writing)
-            reader = asyncio.create_task(self._read_output(process.pid, output, log))
-            try:
-                status = await process.wait()
-                self._process, self._is_up = None, False
-                # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
-                kill_group(process.pid)
-                await asyncio.wait([reader], timeout=_LAST_WORDS_S)
-            finally:
-                reader.cancel()
-            return status
+        reader = asyncio.create_task(self._read_output(process.pid, output))
+        try:
+            status = await process.wait()
+            self._process, self._is_up = None, False
+            # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
+            kill_group(process.pid)
+            await asyncio.wait([reader], timeout=_LAST_WORDS_S)
+            await self._flush_log()
+        finally:
+            reader.cancel()
+        return status
 
-    async def _read_output(self, pid: int, output: IO[bytes], log: Any) -> None:
+    async def _read_output(self, pid: int, output: IO[bytes]) -> None:
         """Reads its ready line, and copies whatever else to its log."""
         stream = asyncio.StreamReader(limit=_LONGEST_LINE_BYTES)
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(stream), output)
@@ -174,8 +176,7 @@ class SupervisedChild:
             async for line in stream:
                 words = line.decode(errors="replace").split()
                 if words[:1] != [READY]:
-                    with contextlib.suppress(OSError):  # a full disk
-                        log.write(line)
+                    self._write_log(line)
                     continue
                 too_late.cancel()
                 self._failed_starts, self._is_up = 0, True
@@ -188,15 +189,36 @@ class SupervisedChild:
             too_late.cancel()
             transport.close()
 
+    @contextmanager
+    def _standard_error(self) -> Iterator[int | None]:
+        """Gives what becomes the standard error of a child; None = ours."""
+        if self._log is None:
+            yield None
+            return
+        with self._log.standard_error() as descriptor:
+            yield descriptor
+
+    def _write_log(self, line: bytes) -> None:
+        if self._log is not None:
+            self._log.write(line)
+            return
+        with contextlib.suppress(OSError):  # a full disk
+            sys.stderr.buffer.write(line)
+            sys.stderr.buffer.flush()
+
+    async def _flush_log(self) -> None:
+        if self._log is not None:
+            await asyncio.to_thread(self._log.join, _LAST_WORDS_S)
+
     def _last_words(self) -> str:
         """Returns the error by which it ended if it has one of ours, else the end of its log."""
         if self._log is None:
             return "Mend what it has said above"
-        text = tail(self._log)
+        text = tail(self._log.path)
         own = f"\n{text}".rpartition(_OWN_ERROR)[2]
         if own != f"\n{text}":
-            return f"It says:\n  {own}\nThe rest is in {self._log}. Mend that"
-        return f"The end of {self._log}:\n{text}\nMend what it says there"
+            return f"It says:\n  {own}\nThe rest is in {self._log.path}. Mend that"
+        return f"The end of {self._log.path}:\n{text}\nMend what it says there"
 
 
 def child_name(name: str, number: int, several: int) -> str:
@@ -250,20 +272,3 @@ def explain_status(status: int) -> str:
         return f"signal {signal.Signals(-status).name}"
     except ValueError:
         return f"signal {-status}"
-
-
-@contextmanager
-def _opened(log: Path | None) -> Iterator[Any]:
-    if log is None:
-        yield sys.stderr.buffer
-        return
-    _rotate(log)
-    with log.open("ab", buffering=0) as file:
-        yield file
-
-
-def _rotate(log: Path) -> None:
-    """Puts a long log aside as LOG.1, so that a machine that runs for years keeps at most two."""
-    with contextlib.suppress(FileNotFoundError):
-        if log.stat().st_size > _LOG_LIMIT_BYTES:
-            log.replace(log.with_name(f"{log.name}.1"))

@@ -22,6 +22,7 @@ from sinks.host.ended_connections import EndedConnections
 from sinks.host.lease import HeldLease
 from sinks.kafka.append import Confirmation, EventLog, Headers
 from sinks.kafka.host_settings import HostSettings
+from sinks.log_throttle import LogThrottle
 from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId
@@ -58,6 +59,7 @@ class CommandHost(ABC, Generic[C]):
     Attributes:
         ready: devices get what they need.
         connections: those that commands find, by their id.
+        failed_appends: the log of what Kafka has refused; a device can cause it.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class CommandHost(ABC, Generic[C]):
         self._kafka = log
         self._events_topic = settings.events_topic
         self._host_counters = counters
+        self.failed_appends = LogThrottle(_log.warning, "append_failed", "more_appends_failed")
         self._loop = asyncio.get_running_loop()
         self._ids = ConnectionIds(kind, clock_ns=clock_ns)
         self._ended = EndedConnections(kind, self.append_event)
@@ -210,7 +213,7 @@ class CommandHost(ABC, Generic[C]):
         self._host_counters.appends_unconfirmed -= 1
         if error is not None:
             self._host_counters.appends_failed += 1
-            _log.warning("append_failed", error=str(error), action="check the brokers and the topics' min.insync.replicas")
+            self.failed_appends.line(error=str(error), action="check the brokers and the topics' min.insync.replicas")
         done(error)
         if self.is_stopping:
             self._end_lease()

@@ -18,6 +18,7 @@ from sinks.host.command_host import CommandHost
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionKind
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
+from sinks.log_throttle import LogThrottle
 from sinks.mqtt.access.authenticator import Authenticator, ListenerAuthPolicy
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, WireConnection
@@ -70,6 +71,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._answers_for_engine_from_ms = 0
         self._other_configuration = 0
         self._drained = asyncio.Event()
+        self._failed_connections = LogThrottle(_log.error, "connection_failed", "more_connections_failed")
 
     def start(self) -> None:
         self.lease.start()
@@ -94,6 +96,12 @@ class Gateway(CommandHost[DeviceSocket]):
             session=settings.session,
             profiles=settings.profiles,
         )
+
+    def flush_logs(self) -> None:
+        """Calls `LogThrottle.flush` of each log. Call it every second."""
+        self.limits.flush_logs()
+        self.failed_appends.flush()
+        self._failed_connections.flush()
 
     # --- for sockets ----------------------------------------------------------------------------------------------------------
 
@@ -173,7 +181,7 @@ class Gateway(CommandHost[DeviceSocket]):
     def failed(self, socket: DeviceSocket, error: Exception) -> Effects:
         """Makes a bug visible. This connection ends, the gateway goes on."""
         self.counters.bugs += 1
-        _log.error("connection_failed", client_id=socket.client_id, exc_info=error, action="please report this")
+        self._failed_connections.line(client_id=socket.client_id, exc_info=error, action="please report this")
         return socket.connection.close(_FAILED, 0, self.now_ms())
 
     def forget(self, socket: DeviceSocket) -> None:

@@ -169,7 +169,7 @@ async def _poll(gateway: Gateway, listeners: Listeners, reload: asyncio.Event, c
             if configuration is not None:
                 configuration.poll(apply, read_file=read_files)
             gateway.authenticator.poll(read_files=read_files)
-            gateway.limits.flush_logs()
+            gateway.flush_logs()
             listeners.poll(read_files=read_files)
             gateway.count_load()
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates

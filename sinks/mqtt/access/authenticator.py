@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
+from sinks.log_throttle import RefusalLog
 from sinks.mqtt.access.backoff import FailedLogins
 from sinks.mqtt.access.certificates import Certificate, CertificateUser, user_of_certificate
 from sinks.mqtt.access.errors import UnusableFile
@@ -24,7 +25,6 @@ from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
-from sinks.mqtt.log_throttle import RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 

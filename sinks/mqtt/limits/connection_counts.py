@@ -3,9 +3,9 @@
 from collections import Counter, OrderedDict
 from collections.abc import Callable
 
+from sinks.log_throttle import RefusalLog
 from sinks.mqtt.limits.hosts import Hosts
 from sinks.mqtt.limits.settings import DeviceLimits, Limit
-from sinks.mqtt.log_throttle import RefusalLog
 
 
 def _nothing() -> None:

@@ -5,6 +5,7 @@ from typing import Final
 
 import structlog
 
+from sinks.log_throttle import LogThrottle, RefusalLog
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_queue import ConnectQueue
@@ -12,7 +13,6 @@ from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
-from sinks.mqtt.log_throttle import LogThrottle, RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 

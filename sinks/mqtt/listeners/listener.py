@@ -14,13 +14,13 @@ from typing import Final
 
 import structlog
 
+from sinks.log_throttle import LogThrottle, RefusalLog
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.listeners.proxy_protocol import START_BYTES, ProxyHeaderInvalid, read_address, read_start
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
-from sinks.mqtt.log_throttle import RefusalLog
 
 _log: Final = structlog.get_logger(__name__)
 BACKLOG: Final = 65_535
@@ -67,6 +67,7 @@ class Listener:
         self._files = WatchedFiles(settings.file_names)
         self._context = tls_context(settings)
         self.socket = _listen(settings.host, settings.port, shares_port=shares_port)
+        self._cannot_accept = LogThrottle(_log.error, "cannot_accept", "still_cannot_accept", max_lines=1)
         self._opening: set[asyncio.Task[None]] = set()
         self._accepting = asyncio.get_running_loop().create_task(self._accept())
 
@@ -77,6 +78,7 @@ class Listener:
 
     def poll(self, *, read_files: bool = False) -> None:
         """Reads a changed certificate, or any (read_files). An unusable one leaves the old one in force. Call it every second."""
+        self._cannot_accept.flush()
         if self._files.changed() or read_files:
             try:
                 self._context = tls_context(self._settings)
@@ -100,7 +102,7 @@ class Listener:
             try:
                 accepted, peer = await loop.sock_accept(self.socket)
             except OSError as error:
-                _log.error("cannot_accept", error=str(error), action="raise the limit of open files (ulimit -n)")
+                self._cannot_accept.line(error=str(error), action="raise the limit of open files (ulimit -n)")
                 await asyncio.sleep(_PAUSE_S)
                 continue
             slot = self._counts.acquire("" if self._proxies else peer[0])

@@ -6,13 +6,13 @@ from typing import Final, Protocol
 
 import structlog
 
+from sinks.log_throttle import RefusalLog
 from sinks.mqtt.access.authenticator import ListenerAuthPolicy, auth_policy_of
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.listeners.listener import BACKLOG, Listener
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
-from sinks.mqtt.log_throttle import RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
 

@@ -13,10 +13,10 @@ from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Even
 from wsproto.frame_protocol import CloseReason
 from wsproto.utilities import ProtocolError
 
+from sinks.log_throttle import RefusalLog
 from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.origins import is_origin_allowed
 from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.log_throttle import RefusalLog
 
 _SUBPROTOCOL: Final = "mqtt"
 _BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404

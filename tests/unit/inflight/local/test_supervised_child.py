@@ -6,11 +6,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from inflight.local import supervised_child
+from inflight.local.child_log import ChildLog
 from inflight.local.child_process import bound_to_parent
 from inflight.local.errors import ChildProcessFailed
 from inflight.local.supervised_child import SupervisedChild, explain_status, kill_when_stuck
@@ -136,6 +138,38 @@ def test_the_last_words_of_a_child_are_its_own_error(tmp_path: Path, monkeypatch
         "the engine ended (exit status 1) before it was ready. It says:\n  the port is taken.\n  Choose another.\n"
         f"The rest is in {log}. Mend that and start again; nothing is lost."
     )
+
+
+TALKS = """
+import sys
+print("ready", flush=True)
+for number in range(3000):
+    print("a line on standard error", number, file=sys.stderr)
+    print("a line of output", number)
+"""
+
+
+def test_a_log_rotates_while_its_child_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program, log = tmp_path / "program.py", tmp_path / "gateway.log"
+    program.write_text(TALKS + "sys.stdout.flush(); import time; time.sleep(600)")
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
+    monkeypatch.setattr(supervised_child, "ChildLog", partial(ChildLog, limit_bytes=100_000))
+    child = SupervisedChild("gateway", list, say=print, log=log)
+
+    def lines() -> list[str]:
+        files = (file for file in (log.with_name("gateway.log.1"), log) if file.exists())
+        return [line for file in files for line in file.read_text().splitlines()]
+
+    async def run() -> None:
+        running = asyncio.create_task(child.run())
+        await until(lambda: len(lines()) == 6_000, "every line is there")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await child.stop(0)
+
+    asyncio.run(run())
+    assert len(set(lines())) == 6_000
+    assert log.stat().st_size <= 100_000
 
 
 def test_metrics_of_a_child_are_served_by_it_or_its_children() -> None:

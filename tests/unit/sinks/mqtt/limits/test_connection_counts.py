@@ -5,10 +5,10 @@ from typing import Any
 import structlog
 from structlog.testing import capture_logs
 
+from sinks.log_throttle import RefusalLog
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.hosts import Hosts
 from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.log_throttle import RefusalLog
 from sinks.mqtt.metrics import GatewayCounters
 
 

@@ -1,8 +1,8 @@
-"""sinks.mqtt.log_throttle"""
+"""sinks.log_throttle"""
 
 from collections import Counter
 
-from sinks.mqtt.log_throttle import LogThrottle, RefusalLog
+from sinks.log_throttle import LogThrottle, RefusalLog
 
 
 class Log:
@@ -18,21 +18,39 @@ class Log:
         return lines
 
 
-def test_ten_lines_a_second_and_then_the_number_left_out() -> None:
+def test_ten_lines_a_minute_and_then_the_number_left_out() -> None:
     log = Log()
     throttle = LogThrottle(log.write, "refused", "more_refused", clock_s=lambda: log.now_s)
     for number in range(25):
         throttle.line(number=number)
-    log.now_s = 5.999
+    log.now_s = 64.999
     throttle.flush()
     assert log.pop() == [("refused", {"number": number}) for number in range(10)]
-    log.now_s = 6.0
+    log.now_s = 65.0
     throttle.flush()
     throttle.line(number=25)
     assert log.pop() == [("more_refused", {"count": 15}), ("refused", {"number": 25})]
-    log.now_s = 9.0
+    log.now_s = 190.0
     throttle.flush()
     assert log.pop() == []
+
+
+def test_a_flood_of_a_day_makes_a_small_log() -> None:
+    log = Log()
+    throttle = LogThrottle(log.write, "refused", "more_refused", clock_s=lambda: log.now_s)
+    for _ in range(86_400):
+        log.now_s += 1
+        throttle.line(number=1)
+    assert len(log.pop()) <= 11 * 24 * 60 + 10
+
+
+def test_some_lines_are_wanted_once_a_minute() -> None:
+    log = Log()
+    throttle = LogThrottle(log.write, "cannot", "still_cannot", max_lines=1, clock_s=lambda: log.now_s)
+    for _ in range(120):
+        throttle.line()
+        log.now_s += 1
+    assert log.pop() == [("cannot", {}), ("still_cannot", {"count": 59}), ("cannot", {})]
 
 
 def test_every_refusal_is_counted_and_texts_are_cut() -> None:
