@@ -8,6 +8,7 @@ is slow would send what has expired; gateways learn from it what time it is for 
 """
 
 import time
+import uuid
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -38,6 +39,7 @@ _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
 _TIMEOUT_MS: Final = 30_000
 _LOOK_S: Final = 0.1
+_NO_TOPIC_ID: Final = str(uuid.UUID(int=0))
 _BROKERS_TIME: Final = {
     "messages": "messages expire by the clocks of those who send them",
     "leases": "the connections of a device are put in order by the clocks of the gateways",
@@ -77,22 +79,30 @@ class TopicPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActualTopic:
-    """The present configuration of one topic. configs: all of Kafka's topic configuration, defaults included."""
+    """The present configuration of one topic.
+
+    configs: all of Kafka's topic configuration, defaults included. topic_id: another one after a topic was deleted and made anew;
+    empty if the brokers have none (before Kafka 2.8).
+    """
 
     name: str
     partitions: int
     replication_factor: int
     configs: Mapping[str, str]
+    topic_id: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """created: names of new topics. problems: what loses or stops data. warnings: what is safe as long as nothing breaks."""
+    """created: names of new topics. problems: what loses or stops data. warnings: what is safe as long as nothing breaks.
+    cluster_id: that of Kafka, empty if it has none.
+    """
 
     created: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     topics: tuple[ActualTopic, ...] = field(default=())
+    cluster_id: str = ""
 
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
@@ -215,7 +225,8 @@ def _replication_warnings(actual: ActualTopic, brokers: int) -> list[str]:
 
 def _report(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], created: tuple[str, ...]) -> TopicReport:
     actual = _describe(client, [plan.name for plan in plans])
-    brokers = len(client.describe_cluster()["brokers"])
+    cluster = client.describe_cluster()
+    brokers = len(cluster["brokers"])
     problems: list[str] = []
     warnings: list[str] = []
     for plan in plans:
@@ -226,7 +237,13 @@ def _report(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], created: tup
         found, remarks = judge(plan, topic, brokers=brokers)
         problems += found
         warnings += remarks
-    return TopicReport(created=created, problems=tuple(problems), warnings=tuple(warnings), topics=tuple(actual.values()))
+    return TopicReport(
+        created=created,
+        problems=tuple(problems),
+        warnings=tuple(warnings),
+        topics=tuple(actual.values()),
+        cluster_id=cluster.get("cluster_id") or "",
+    )
 
 
 def _report_of_all(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], created: tuple[str, ...]) -> TopicReport:
@@ -266,8 +283,15 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, ActualTop
             partitions=len(partitions),
             replication_factor=min((len(_replicas(partition)) for partition in partitions), default=0),
             configs={key: str(entry["value"]) for key, entry in configs[name].items()},
+            topic_id=topic_id(topic),
         )
     return {name: found[name] for name in names}
+
+
+def topic_id(description: Mapping[str, Any]) -> str:
+    """Returns the id of a topic; empty if the brokers have none. description: an element of kafka-python's `describe_topics`."""
+    found = description.get("topic_id")
+    return "" if found is None or str(found) == _NO_TOPIC_ID else str(found)
 
 
 def _replicas(partition: Mapping[str, Any]) -> list[int]:

@@ -13,6 +13,7 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from state.errors import InflightError
 from streaming.archive.query import start_archive
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
@@ -73,8 +74,10 @@ class ArchiveKeeper:
             try:
                 self.query = self._start_query(self._spark, self._settings)
                 self._watch(self.query)
-            except (OSError, *SPARK_ERRORS) as error:
+            except InflightError as error:
                 self._report(str(error), pause_s)
+            except (OSError, *SPARK_ERRORS) as error:
+                self._report(_brief(error), pause_s)
             if self._batches() > batches_before:
                 pause_s = self._pause_s  # it has worked meanwhile, so this is a new failure
             if self._stop.wait(pause_s):
@@ -88,7 +91,7 @@ class ArchiveKeeper:
         while not self._stop.wait(_POLL_S):
             if not query.isActive:
                 error = query.exception()
-                self._report("Spark gave no reason" if error is None else str(error), self._pause_s)
+                self._report("Spark gave no reason" if error is None else _brief(error), self._pause_s)
                 return
 
     def _batches(self) -> int:
@@ -101,11 +104,16 @@ class ArchiveKeeper:
 
     def _report(self, cause: str, pause_s: float) -> None:
         self.failures += 1
-        self.last_failure = cause.split("=== Streaming Query ===")[0].strip()[:_CAUSE_CHARACTERS]
+        self.last_failure = cause
         _log.error(
-            "archive: the query died; the sessions go on, and nothing is lost as long as Kafka keeps the records. "
+            "archive: the query died; the sessions go on, and its records wait for as long as Kafka keeps them. "
             "It is started again; if it dies again with the same words, see docs/archive.md",
             cause=self.last_failure,
             failures=self.failures,
             again_in_s=round(pause_s, 1),
         )
+
+
+def _brief(error: Exception) -> str:
+    """Returns Spark's reason without its plan and most of its stack."""
+    return str(error).split("=== Streaming Query ===")[0].strip()[:_CAUSE_CHARACTERS]

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
@@ -23,6 +24,10 @@ from sinks.delta.tables import DeltaTransaction, TableSpec, append_new, create_t
 from streaming.archive.maintenance import Maintenance
 from streaming.archive.rows import bound_table, dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, table_location
+from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics, record_checkpoint_topics
+from streaming.config.errors import RecordsGone
+from streaming.spark_internals.checkpoint import CheckpointFiles
+from streaming.topics import check_topics
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -33,6 +38,7 @@ _MAX_OFFSETS_PER_TRIGGER: Final = 100_000
 """Kafka records that one micro-batch reads: bounds its memory after a standstill."""
 _QUERY_ID: Final = "sql.streaming.queryId"
 _POOL: Final = "spark.scheduler.pool"
+_log: Final = structlog.get_logger(__name__)
 
 BeforeCommit = Callable[[str, int], None]
 """Is called with a table's name and the micro-batch's number before the table gets its rows. Tests kill the engine there."""
@@ -41,9 +47,10 @@ BeforeCommit = Callable[[str, int], None]
 def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: BeforeCommit | None = None) -> StreamingQuery:
     """Makes missing tables and starts the query, which runs until it is stopped or fails. Returns as soon as it runs.
 
-    Raises what Spark raises when the tables cannot be made.
+    Raises TopicsReplaced, RecordsGone, KafkaUnreachable, and what Spark raises when the tables cannot be made.
     """
     archive = settings.archive
+    _check_topics(spark, settings)
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # one task at a time; the sessions have the number that they need
     tables = (*TABLES, *bound_tables(settings))
@@ -64,6 +71,22 @@ def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: B
         )
     finally:
         spark.sparkContext.setLocalProperty(_POOL, previous)  # type: ignore[arg-type]
+
+
+def _check_topics(spark: SparkSession, settings: "Settings") -> None:
+    files, report = CheckpointFiles(spark, archive_checkpoint(settings)), check_topics(settings)
+    use = CheckpointUse(
+        lost="the tables",
+        cure=f"Stop the engine, remove {files.path()}, and start it: the archive then reads all that Kafka has, and its tables "
+        "leave out what they have (docs/archive.md, A topic was made anew)",
+    )
+    try:
+        check_checkpoint_topics(files, settings, report, use)
+    except RecordsGone as error:
+        if settings.archive.fail_on_data_loss:
+            raise
+        _log.warning("archive_has_a_gap", reason=str(error), action="archive.fail_on_data_loss = false: it continues")
+    record_checkpoint_topics(files, report, (topic for topics in topics_of(settings).values() for topic in topics))
 
 
 def archive_checkpoint(settings: "Settings") -> str:

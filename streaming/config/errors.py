@@ -63,3 +63,11 @@ class KafkaUnreachable(InflightError):
             f"Kafka at {bootstrap_servers} {what}: {type(error).__name__}: {error}. "
             f"Check kafka.bootstrap_servers, that Kafka runs, {f'{logins}, {more}' if more else f'and {logins}'}."
         )
+
+
+class TopicsReplaced(InflightError):
+    """The offsets of a checkpoint are not those of the topics: these were made anew, or have lost their newest records."""
+
+
+class RecordsGone(InflightError):
+    """Kafka no longer has records that the checkpoint has not read."""

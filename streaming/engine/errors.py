@@ -15,10 +15,6 @@ class CannotRepartition(InflightError):
     """The sessions cannot be repartitioned; they stay in their state partitions."""
 
 
-class RecordsGone(InflightError):
-    """Kafka no longer has records that the checkpoint has not read."""
-
-
 class EngineRuns(InflightError):
     """Another engine with another checkpoint runs on the same topics."""
 

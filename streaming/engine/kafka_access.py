@@ -1,7 +1,7 @@
 """Reads and writes single records and offsets of Kafka from the engine's driver, beside the query."""
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -47,25 +47,16 @@ def write_wake_up(settings: Settings) -> None:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
 
 
-def oldest_offsets(settings: Settings, partitions: Partitions) -> dict[str, dict[int, int]]:
-    """Returns the offset of the oldest record that is left, or of the next one. Raises KafkaUnreachable."""
-    return _offsets(settings, partitions, lambda consumer, asked: consumer.beginning_offsets(asked))
-
-
 def end_offsets(settings: Settings, partitions: Partitions) -> dict[str, dict[int, int]]:
     """Returns the offset after the last record that may be read: of a committed transaction. Raises KafkaUnreachable."""
-    return _offsets(settings, partitions, lambda consumer, asked: consumer.end_offsets(asked))
-
-
-def _offsets(
-    settings: Settings, partitions: Partitions, ask: Callable[[Any, list[TopicPartition]], Mapping[TopicPartition, int]]
-) -> dict[str, dict[int, int]]:
     consumer: Any = None
     try:
         consumer = KafkaConsumer(
             **settings.kafka.client_options() | {"group_id": None, "isolation_level": "read_committed", "metrics_enabled": False}
         )
-        found = ask(consumer, [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers])
+        found = consumer.end_offsets(
+            [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers]
+        )
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
     finally:

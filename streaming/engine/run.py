@@ -1,11 +1,12 @@
 """Runs the engine: one process, one Spark session, the query `sessions`, and beside it the query `archive` (streaming/archive).
 
 Steps of a start, in this order:
-1. Check the topics.
+1. Check the topics, and that the checkpoint fits them (streaming/engine/ownership/checkpoint_checks.py). One that is not on a
+   local path is checked in step 4.
 2. Write the record that gives the query a first micro-batch (`write_wake_up`).
 3. Start Spark.
-4. Take the lock of the checkpoint. Check that its format is known (streaming/engine/ownership/checkpoint_format.py), that its
-   shape is the configured one, and that no other engine runs on the topics (streaming/engine/ownership/engine_group.py).
+4. Take the lock of the checkpoint, and join the group of the engines: no other one runs on the topics
+   (streaming/engine/ownership/engine_group.py).
 5. Record the settings of the next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query. If topics have
    got more partitions, first run a query that reads the old ones to their end (streaming/engine/ownership/partitions.py).
 6. After the first micro-batch, which also starts the timers of the sessions, report that the engine is ready.
@@ -27,13 +28,16 @@ from functools import partial
 from typing import Final, TypeAlias
 
 from streaming.archive import ArchiveKeeper
+from streaming.archive.query import topics_of
+from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics
 from streaming.config.settings import Settings
 from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
-from streaming.engine.ownership.checkpoint_format import check_format, record_format
+from streaming.engine.ownership.checkpoint_checks import check_before_spark, check_checkpoint, explaining_failures
+from streaming.engine.ownership.checkpoint_format import record_format
 from streaming.engine.ownership.checkpoint_lineage import checkpoint_lineage
 from streaming.engine.ownership.engine_group import EngineGroup, checkpoint_id, starting_offsets
 from streaming.engine.ownership.partitions import (
@@ -43,7 +47,7 @@ from streaming.engine.ownership.partitions import (
     added_partitions,
     record_partitions,
 )
-from streaming.engine.ownership.repartition import check_state_partitions, own_checkpoint
+from streaming.engine.ownership.repartition import own_checkpoint
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars, start_spark
 from streaming.engine.watching.back_pressure import BackPressure
@@ -52,7 +56,7 @@ from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
 from streaming.settings import OFF
-from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
+from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, is_local_path
 from streaming.topics import require_safe_topics
 
 _POLL_S: Final = 0.1
@@ -85,30 +89,33 @@ def run_engine(
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
-            RecordsGone: Before anything runs.
+            TopicsReplaced, RecordsGone: Before anything runs.
         QueryFailed: The query died; NewerEvent if such an event is the reason.
         EngineFenced: Another engine has taken over.
         PartitionsChanged: A topic has got more partitions.
+        TopicsReplaced: A topic was made anew.
     """
     health = health or EngineHealth(settings)
     report = require_safe_topics(settings)  # step 1
-    partitions = {topic.name: topic.partitions for topic in report.topics}
+    partitions, ids = {topic.name: topic.partitions for topic in report.topics}, TopicIds.of(report)
     read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
+    check_before_spark(settings, report)
     write_wake_up(settings)  # step 2
     spark = start_spark(settings, jars)  # step 3
     try:
         location = sessions_checkpoint(settings)
         files = CheckpointFiles(spark, location)
         lock = own_checkpoint(spark, location)  # step 4
-        check_format(files)
-        check_state_partitions(files, settings.engine.state_partitions)
-        with EngineGroup(settings, checkpoint_id(files)) as group:
+        if not is_local_path(location):
+            check_checkpoint(files, settings, report)
+        with explaining_failures(files, settings), EngineGroup(settings, checkpoint_id(files), ids.topics) as group:
             record_format(files)
+            record_checkpoint_topics(files, report, read)
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
             log = SettingsLog(CheckpointFiles(spark, location, FOLDER))
             added = added_partitions(files, settings, read)
-            lineage = checkpoint_lineage(files, settings, committed)
+            lineage = checkpoint_lineage(files, committed)
             pipeline_of = partial(
                 pipeline_settings, commands_partitions=partitions[settings.topics.commands], checkpoint_lineage=lineage
             )
@@ -129,7 +136,7 @@ def run_engine(
                 SessionStatsCollector.of(spark, location, interval_s=interval_s, on_stats=on_session_stats) as stats,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
-                PartitionWatch(settings, counts) as partition_watch,
+                PartitionWatch(settings, counts, _watched_ids(settings, ids)) as partition_watch,
                 _watched(settings, read, committed, on_lag) as (lag, watchdog),
                 start(read) as query,  # step 5
             ):
@@ -154,6 +161,15 @@ def run_engine(
         del lock
     finally:
         spark.stop()
+
+
+def _watched_ids(settings: Settings, ids: TopicIds) -> TopicIds:
+    """Returns the ids of all topics that this process reads by offset."""
+    topics = settings.topics
+    read = {topics.messages, topics.events, topics.commands, topics.leases}
+    if settings.archive.enabled:
+        read.update(*topics_of(settings).values())
+    return TopicIds(topics={topic: ids.topics[topic] for topic in sorted(read)})
 
 
 @contextmanager

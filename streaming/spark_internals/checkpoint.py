@@ -2,14 +2,17 @@
 
 Tried with PySpark 4.2.0, which writes `offsets/N` before micro-batch N is executed and `commits/N` after it. An entry of the
 offset log has three kinds of lines: the version, the metadata as JSON, and the offsets of each source as JSON. Another version
-with another layout makes a start fail with KeyError or ValueError, before the query runs. Files are accessed with Hadoop's
-FileSystem in the JVM, because that knows every file system a checkpoint may be on.
+with another layout makes a start fail with KeyError or ValueError, before the query runs. Files on a local path need no JVM, so
+they are checked before Spark starts. Others are accessed with Hadoop's FileSystem in the JVM, which knows every file system.
 """
 
+import fcntl
 import json
 import time
-from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import urlparse
 
 from pyspark.sql import SparkSession
@@ -18,6 +21,7 @@ Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition: the offset of the first record that was not read."""
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
+_LOCK_FILE: Final = "inflight.lock"
 _LOCK_POLL_S: Final = 0.05
 
 
@@ -28,35 +32,47 @@ class PlannedBatch(NamedTuple):
     is_committed: bool
 
 
+class _FileSystem(Protocol):
+    """Accesses files by their path."""
+
+    def names(self, folder: str) -> list[str]:
+        """Returns the names in a directory, without checksums; none if it does not exist."""
+
+    def read(self, path: str) -> bytes | None:
+        """Returns None if there is no such file."""
+
+    def replace(self, folder: str, name: str, data: bytes) -> None: ...
+
+    def delete(self, path: str) -> None: ...
+
+
 class CheckpointFiles:
     """Our files in a checkpoint, on any file system that Hadoop knows. They are written whole or not at all."""
 
-    def __init__(self, spark: SparkSession, location: str, folder: str | None = None) -> None:
-        """location: the checkpoint. folder: a directory in it that holds the files; None = the checkpoint itself."""
-        self._jvm: Any = spark._jvm
+    def __init__(self, spark: SparkSession | None, location: str, folder: str | None = None) -> None:
+        """Opens nothing yet.
+
+        Args:
+            spark: Needed unless the location is a local path.
+            location: The checkpoint.
+            folder: A directory in it that holds the files; None = the checkpoint itself.
+        """
         self._location = location
         self._folder = location if folder is None else f"{location}/{folder}"
-        self._is_local = is_local_path(location)
-        self._files = self._file_system(spark._jsc.hadoopConfiguration())
+        self._system: _FileSystem = LocalFileSystem() if is_local_path(location) else HadoopFileSystem(spark, location)
 
     def last_batch(self) -> PlannedBatch | None:
         """Returns None for a checkpoint without micro-batches."""
         planned, committed = (self._newest(f"{self._location}/{log}") for log in ("offsets", "commits"))
         return None if planned < 0 else PlannedBatch(planned, planned <= committed)
 
-    def names(self) -> list[str]:
-        return self._names(self._folder)
+    def names(self, folder: str = "") -> list[str]:
+        """Returns the names of the files, or those in a directory beside them."""
+        return self._system.names(self.path(folder))
 
     def read(self, name: str) -> bytes | None:
         """Returns None if there is no such file."""
-        path = self._path(self.path(name))
-        if not self._files.exists(path):
-            return None
-        stream = self._files.open(path)
-        try:
-            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
-        finally:
-            stream.close()
+        return self._system.read(self.path(name))
 
     def write(self, name: str, data: bytes) -> None:
         """Replaces a file of that name. On a local path the old or the new file exists at every moment.
@@ -64,43 +80,82 @@ class CheckpointFiles:
         Elsewhere Hadoop's `rename` does not replace, so a kill just before it leaves no file of that name. That concerns files
         that are written more than once: the number of partitions (Spark's offset log has it too), and settings not yet in force.
         """
-        temporary, final = self._path(self.path(f".{name}.new")), self._path(self.path(name))
-        stream = self._files.create(temporary, True)
-        stream.write(bytearray(data))
-        stream.close()
-        if not self._is_local:
-            self._files.delete(final, False)
-        if not self._files.rename(temporary, final):
-            raise OSError(f"{temporary} could not be renamed to {final}")
+        self._system.replace(self._folder, name, data)
 
     def delete(self, name: str) -> None:
-        self._files.delete(self._path(self.path(name)), False)
+        self._system.delete(self.path(name))
 
     def path(self, name: str = "") -> str:
         """Returns the path for messages to people; without a name that of the directory."""
         return f"{self._folder}/{name}" if name else self._folder
 
-    def _file_system(self, configuration: Any) -> Any:
-        path = self._path(self._location)
-        if not self._is_local:
-            return path.getFileSystem(configuration)
-        # Hadoop's checksum is a second file, renamed after the first: a kill between the two renames leaves a mismatch.
-        files = self._jvm.org.apache.hadoop.fs.FileSystem.newInstance(path.toUri(), configuration)
-        files.setWriteChecksum(False)
-        files.setVerifyChecksum(False)
-        return files
+    def _newest(self, folder: str) -> int:
+        return max((int(name) for name in self._system.names(folder) if name.isdigit()), default=-1)
+
+
+class LocalFileSystem:
+    """Files of this machine. Hadoop keeps a checksum in a second file; ours have none, and those of older versions go."""
+
+    def names(self, folder: str) -> list[str]:
+        try:
+            found = [path.name for path in local_path(folder).iterdir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        return [name for name in found if not name.endswith(".crc")]
+
+    def read(self, path: str) -> bytes | None:
+        try:
+            return local_path(path).read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def replace(self, folder: str, name: str, data: bytes) -> None:
+        directory = local_path(folder)
+        directory.mkdir(parents=True, exist_ok=True)
+        temporary = directory / f".{name}.new"
+        temporary.write_bytes(data)
+        temporary.replace(directory / name)
+        (directory / f".{name}.crc").unlink(missing_ok=True)
+
+    def delete(self, path: str) -> None:
+        local_path(path).unlink(missing_ok=True)
+
+
+class HadoopFileSystem:
+    """Files anywhere else, such as HDFS and object stores."""
+
+    def __init__(self, spark: SparkSession | None, location: str) -> None:
+        assert spark is not None, f"{location} needs a JVM"
+        self._jvm: Any = spark._jvm
+        self._files: Any = self._path(location).getFileSystem(spark._jsc.hadoopConfiguration())
+
+    def names(self, folder: str) -> list[str]:
+        path = self._path(folder)
+        return [status.getPath().getName() for status in self._files.listStatus(path)] if self._files.exists(path) else []
+
+    def read(self, path: str) -> bytes | None:
+        if not self._files.exists(self._path(path)):
+            return None
+        stream = self._files.open(self._path(path))
+        try:
+            return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
+        finally:
+            stream.close()
+
+    def replace(self, folder: str, name: str, data: bytes) -> None:
+        temporary, final = self._path(f"{folder}/.{name}.new"), self._path(f"{folder}/{name}")
+        stream = self._files.create(temporary, True)
+        stream.write(bytearray(data))
+        stream.close()
+        self._files.delete(final, False)
+        if not self._files.rename(temporary, final):
+            raise OSError(f"{temporary} could not be renamed to {final}")
+
+    def delete(self, path: str) -> None:
+        self._files.delete(self._path(path), False)
 
     def _path(self, location: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(location)
-
-    def _names(self, folder: str) -> list[str]:
-        path = self._path(folder)
-        if not self._files.exists(path):
-            return []
-        return [status.getPath().getName() for status in self._files.listStatus(path)]
-
-    def _newest(self, folder: str) -> int:
-        return max((int(name) for name in self._names(folder) if name.isdigit()), default=-1)
 
 
 class CheckpointLock:
@@ -122,18 +177,51 @@ def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> 
     jvm: Any = spark._jvm
     path = jvm.org.apache.hadoop.fs.Path(location)
     path.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(path)
-    channel = jvm.java.io.RandomAccessFile(f"{path.toUri().getPath()}/inflight.lock", "rw").getChannel()
+    channel = jvm.java.io.RandomAccessFile(f"{path.toUri().getPath()}/{_LOCK_FILE}", "rw").getChannel()
     deadline = time.monotonic() + timeout_s
     while (lock := channel.tryLock()) is None:
         if time.monotonic() > deadline:
-            raise TimeoutError(f"the lock of {location} was not free within {timeout_s:.0f} s")
+            raise _held_too_long(location, timeout_s)
         time.sleep(_LOCK_POLL_S)
     return CheckpointLock(lock)
+
+
+@contextmanager
+def hold_local_checkpoint(location: str, *, timeout_s: float) -> Iterator[None]:
+    """Holds the same lock without a JVM, for checks before Spark starts. Raises TimeoutError.
+
+    Java's lock of a file is the same POSIX lock. A checkpoint that does not exist yet has none.
+    """
+    directory = local_path(location)
+    if not directory.is_dir():
+        yield
+        return
+    with (directory / _LOCK_FILE).open("ab") as file:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except (BlockingIOError, PermissionError) as error:
+                if time.monotonic() > deadline:
+                    raise _held_too_long(location, timeout_s) from error
+            time.sleep(_LOCK_POLL_S)
+        yield
+
+
+def _held_too_long(location: str, timeout_s: float) -> TimeoutError:
+    return TimeoutError(f"the lock of {location} was not free within {timeout_s:.0f} s")
 
 
 def is_local_path(location: str) -> bool:
     """Returns True for a path of this machine's file system, False for HDFS and object stores."""
     return urlparse(location).scheme in ("", "file")
+
+
+def local_path(location: str) -> Path:
+    """Returns the path of a location for which `is_local_path` is True."""
+    url = urlparse(location)
+    return Path(url.path if url.scheme else location)
 
 
 def recorded_state_partitions(files: CheckpointFiles) -> int | None:

@@ -1,5 +1,6 @@
 """Starts the query `sessions` of an engine as configured, watches it, and stops it between two micro-batches."""
 
+import re
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -30,6 +31,10 @@ from streaming.spark_internals.query_progress import executor_work
 SESSIONS_CHECKPOINT: Final = "sessions"
 _PATIENCE_S: Final = 10.0
 """How long a stop waits for the end of the running micro-batch."""
+_SPARKS_ADVICE: Final = re.compile(
+    r"If you don't want your streaming query to fail on such cases.*?failOnDataLoss.*?false\W*", re.DOTALL
+)
+"""With that option records would be lost without a word."""
 _log: Final = structlog.get_logger(__name__)
 
 
@@ -184,7 +189,7 @@ def _failure(query: StreamingQuery) -> QueryFailed:
     if (newer := newer_event(cause)) is not None:
         return NewerEvent(newer)
     return QueryFailed(
-        f"the query {query.name!r} died: {cause}\n"
-        "Nothing is lost: start the engine again and it goes on where it was. If it dies again with the same words, look at "
+        f"the query {query.name!r} died: {_SPARKS_ADVICE.sub('', cause)}\n"
+        "Start the engine again: it goes on from its last complete micro-batch. If it dies again with the same words, look at "
         "logs/spark.log in the data directory and at docs/operations.md."
     )

@@ -8,13 +8,16 @@ Two engines would send everything twice, each from a checkpoint of its own. Kafk
 A frozen engine that wakes up after a takeover completes the micro-batch that it had begun, and no more.
 
 It commits the end of each micro-batch. Tools read the lag from that, and a new checkpoint begins there and sends nothing again
-(`starting_offsets`).
+(`starting_offsets`). Each commit carries the id of its topic: an engine that still ran while its topic was made anew has
+committed offsets of the old one, and a new checkpoint must not begin there.
 """
 
 import json
 import threading
 import time
 import uuid
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, Final, Self
 
 import structlog
@@ -38,6 +41,7 @@ _FORGOTTEN_S: Final = SESSION_TIMEOUT_MS / 1_000 + _MEMBERS_POLL_S
 """By then Kafka has removed a killed engine from the group."""
 _JOIN_TIMEOUT_S: Final = 60.0
 _FILE: Final = "inflight.id"
+_NO_IDS: Final[Mapping[str, str]] = MappingProxyType({})
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -50,16 +54,18 @@ def group_name(settings: Settings) -> str:
 class EngineGroup(BackgroundLoop):
     """Membership in the group, in a `with`. Entering raises EngineRuns and KafkaUnreachable.
 
-    checkpoint_id: the result of `checkpoint_id`. A thread keeps the membership and commits.
+    checkpoint_id: the result of `checkpoint_id`. topic_ids: of the topics that the engine reads. A thread keeps the membership
+    and commits.
     """
 
     _join_s = SESSION_TIMEOUT_MS / 1_000
 
-    def __init__(self, settings: Settings, checkpoint_id: str) -> None:
+    def __init__(self, settings: Settings, checkpoint_id: str, topic_ids: Mapping[str, str] = _NO_IDS) -> None:
         super().__init__("inflight-engine-group")
         self._settings = settings
         self._name = group_name(settings)
         self._id = checkpoint_id
+        self._topic_ids = topic_ids
         self._topics = (settings.topics.messages, settings.topics.events)
         self._options = settings.kafka.client_options()
         self._joined = threading.Event()
@@ -99,7 +105,7 @@ class EngineGroup(BackgroundLoop):
     def committed(self) -> Offsets:
         """Returns the offsets that earlier engines committed, at least those of the oldest records left. Empty if none ran.
 
-        Raises KafkaUnreachable.
+        Offsets of a topic that was made anew since are left out. Raises KafkaUnreachable.
         """
         consumer = KafkaConsumer(
             **self._options | {"group_id": self._name, "enable_auto_commit": False, "metrics_enabled": False}
@@ -108,10 +114,11 @@ class EngineGroup(BackgroundLoop):
             by_topic: dict[str, dict[int, int]] = {}
             for topic in self._topics:
                 partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic) or ()]
-                oldest = consumer.beginning_offsets(partitions)
+                oldest, newest = consumer.beginning_offsets(partitions), consumer.end_offsets(partitions)
                 for partition in partitions:
-                    if (offset := consumer.committed(partition)) is not None:
-                        by_topic.setdefault(topic, {})[partition.partition] = max(offset, oldest[partition])
+                    commit = consumer.committed(partition, metadata=True)
+                    if commit is not None and self._is_of(topic, commit) and commit.offset <= newest[partition]:
+                        by_topic.setdefault(topic, {})[partition.partition] = max(commit.offset, oldest[partition])
         except KafkaError as error:
             raise KafkaUnreachable.of(self._settings.kafka.bootstrap_servers, error) from error
         finally:
@@ -183,11 +190,16 @@ class EngineGroup(BackgroundLoop):
     def _commit(self, consumer: Any, progress: Offsets) -> None:
         consumer.commit(
             {
-                TopicPartition(topic, number): OffsetAndMetadata(offset, self._id, -1)
+                TopicPartition(topic, number): OffsetAndMetadata(offset, f"{self._id} {self._topic_ids.get(topic, '')}", -1)
                 for topic, offsets in progress.items()
                 for number, offset in offsets.items()
             }
         )
+
+    def _is_of(self, topic: str, commit: OffsetAndMetadata) -> bool:
+        """Returns False if the topic was made anew after this commit. A commit of an older version says nothing."""
+        then, now = (commit.metadata or "").partition(" ")[2], self._topic_ids.get(topic, "")
+        return not then or not now or then == now
 
     def _members(self) -> list[dict[str, Any]]:
         admin = KafkaAdminClient(**self._options)

@@ -18,11 +18,14 @@ from typing import Any, Final
 import structlog
 from kafka import KafkaAdminClient
 
+from streaming.checkpoint_topics import TopicIds, replaced_topics
+from streaming.config.errors import TopicsReplaced
 from streaming.config.settings import Settings
 from streaming.engine.background import KafkaPoller
 from streaming.engine.errors import PartitionsChanged
 from streaming.engine.kafka_access import end_offsets
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, planned_offsets
+from streaming.topics import topic_id
 
 PartitionCounts = Mapping[str, int]
 """Number of partitions by topic."""
@@ -96,18 +99,23 @@ def _recorded(files: CheckpointFiles) -> dict[str, int] | None:
 
 
 class PartitionWatch(KafkaPoller):
-    """Compares the numbers of partitions with those of the start, every few seconds in a `with`."""
+    """Compares the topics with those of the start, every few seconds in a `with`: the numbers of partitions, and the ids."""
 
     _unknown = "partitions_unknown"
 
-    def __init__(self, settings: Settings, counts: PartitionCounts) -> None:
+    def __init__(self, settings: Settings, counts: PartitionCounts, ids: TopicIds) -> None:
+        """counts: of the topics whose number must stay. ids: of all topics that are read by offset."""
         super().__init__("inflight-partitions")
         self._options = settings.kafka.client_options()
         self._counts = counts
+        self._ids = ids
         self._changed: str | None = None
+        self._replaced: str | None = None
 
     def check(self) -> None:
-        """Raises PartitionsChanged."""
+        """Raises PartitionsChanged, TopicsReplaced."""
+        if self._replaced is not None:
+            raise TopicsReplaced(self._replaced)
         if self._changed is not None:
             raise PartitionsChanged(self._changed)
 
@@ -115,9 +123,20 @@ class PartitionWatch(KafkaPoller):
         return KafkaAdminClient(**self._options)
 
     def _poll(self, client: Any) -> None:
-        found = client.describe_topics(list(self._counts))
-        now = {topic["name"]: len(topic["partitions"]) for topic in found if topic["partitions"]}
-        self._changed = self._changed or changed(self._counts, now)
+        found = client.describe_topics(list(self._ids.topics))
+        now = {topic["name"]: topic for topic in found if topic["partitions"]}
+        self._replaced = self._replaced or replaced(self._ids, {name: topic_id(topic) for name, topic in now.items()})
+        self._changed = self._changed or changed(self._counts, {name: len(topic["partitions"]) for name, topic in now.items()})
+
+
+def replaced(before: TopicIds, now: Mapping[str, str]) -> str | None:
+    """Returns the reason to stop, for people; None if no topic was made anew. now: ids by name."""
+    if topics := replaced_topics(before, TopicIds(topics=dict(now))):
+        return (
+            f"{', '.join(topics)}: deleted and made anew while the engine ran. It stops, because its offsets are of the old "
+            "topic; its next start says what is lost and what to do (docs/operations.md, A topic was made anew)"
+        )
+    return None
 
 
 def changed(before: PartitionCounts, now: PartitionCounts) -> str | None:

@@ -129,10 +129,15 @@ def own_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = 60.
     try:
         return lock_checkpoint(spark, location, timeout_s=timeout_s)
     except TimeoutError as error:
-        raise CheckpointInUse(
-            f"another engine has used the checkpoint {location} for {timeout_s:.0f} s: stop it, or give this one another "
-            "engine.checkpoint_location"
-        ) from error
+        raise CheckpointInUse(in_use(location, timeout_s)) from error
+
+
+def in_use(location: str, waited_s: float) -> str:
+    """Returns the text of CheckpointInUse."""
+    return (
+        f"another engine has used the checkpoint {location} for {waited_s:.0f} s: stop it, or give this one another "
+        "engine.checkpoint_location"
+    )
 
 
 def _let_spark_work(spark: SparkSession, location: str, state_partitions: int) -> None:

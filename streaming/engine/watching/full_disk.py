@@ -4,14 +4,12 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
-from urllib.parse import urlparse
 
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
 from streaming.engine.errors import DiskFull, QueryFailed
-from streaming.spark_internals.checkpoint import is_local_path
+from streaming.spark_internals.checkpoint import is_local_path, local_path
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
 FULL_BYTES: Final = 4 << 20
@@ -26,8 +24,7 @@ def free_disk_of(location: str) -> Callable[[], int | None]:
     """
     if not is_local_path(location):
         return lambda: None
-    url = urlparse(location)
-    path = Path(url.path if url.scheme else location).absolute()
+    path = local_path(location).absolute()
 
     def measure() -> int | None:
         existing = next((directory for directory in (path, *path.parents) if directory.exists()), None)

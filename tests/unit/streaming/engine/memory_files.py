@@ -16,8 +16,9 @@ class MemoryFiles:
     def last_batch(self) -> PlannedBatch | None:
         return self.last
 
-    def names(self) -> list[str]:
-        return [*self.found, ".9.new"]
+    def names(self, folder: str = "") -> list[str]:
+        within = [name for name in self.found if name.startswith(f"{folder}/")] if folder else [*self.found]
+        return [*(name.removeprefix(f"{folder}/").partition("/")[0] for name in within), ".9.new"]
 
     def read(self, name: str) -> bytes | None:
         return self.found.get(name)

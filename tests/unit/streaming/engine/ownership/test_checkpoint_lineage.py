@@ -1,11 +1,7 @@
 """streaming.engine.ownership.checkpoint_lineage: what needs no Kafka. With an engine: tests/spark/test_restored_checkpoint.py."""
 
-import pytest
 from structlog.testing import capture_logs
 
-from streaming.config.settings import Settings
-from streaming.engine.errors import RecordsGone
-from streaming.engine.ownership import checkpoint_lineage as module
 from streaming.engine.ownership.checkpoint_lineage import checkpoint_lineage
 from streaming.spark_internals.checkpoint import Offsets
 from tests.unit.streaming.engine.memory_files import MemoryFiles
@@ -19,47 +15,38 @@ def checkpoint(*, committed: bool = True) -> MemoryFiles:
     return files
 
 
-def check(files: MemoryFiles, monkeypatch: pytest.MonkeyPatch, *, oldest: Offsets, committed: Offsets) -> tuple[str, bool]:
+def check(files: MemoryFiles, committed: Offsets) -> tuple[str, bool]:
     """The lineage, and whether the log says that the checkpoint is older."""
-    monkeypatch.setattr(module, "oldest_offsets", lambda settings, own: oldest)
     with capture_logs() as logs:
-        lineage = checkpoint_lineage(files, Settings(), committed)
+        lineage = checkpoint_lineage(files, committed)
     assert [line["event"] for line in logs] in ([], ["checkpoint_is_older"])
     return lineage, bool(logs)
 
 
-def test_an_untouched_checkpoint_continues_without_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_untouched_checkpoint_continues_without_a_warning() -> None:
     end = {"e": {0: 7}, "m": {0: 6, 1: 3}}
-    assert check(checkpoint(), monkeypatch, oldest=end, committed=end) == ("", False)
+    assert check(checkpoint(), committed=end) == ("", False)
     before = {"e": {0: 5}, "m": {0: 5, 1: 3}}
-    assert check(checkpoint(committed=False), monkeypatch, oldest=before, committed=before) == ("", False)
+    assert check(checkpoint(committed=False), committed=before) == ("", False)
     more = {"e": {0: 7, 1: 9}, "other": {0: 9}}  # partitions that were added
-    assert check(checkpoint(), monkeypatch, oldest={}, committed=more) == ("", False)
+    assert check(checkpoint(), committed=more) == ("", False)
 
 
-def test_a_new_checkpoint_has_nothing_to_miss(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_checkpoint_has_nothing_to_miss() -> None:
     files = MemoryFiles()
-    assert check(files, monkeypatch, oldest={"m": {0: 9}}, committed={"m": {0: 9}}) == ("", False)
+    assert check(files, {"m": {0: 9}}) == ("", False)
     files.planned(0, committed=False)
-    assert check(files, monkeypatch, oldest={"m": {0: 9}}, committed={"m": {0: 9}}) == ("", False)
+    assert check(files, {"m": {0: 9}}) == ("", False)
 
 
-@pytest.mark.parametrize(("committed", "first"), [(True, 6), (False, 5)])
-def test_a_start_without_records_that_were_not_read_is_refused(
-    monkeypatch: pytest.MonkeyPatch, committed: bool, first: int
-) -> None:
-    with pytest.raises(RecordsGone, match=rf"has not read: m-0 from {first} to 9\. .* Put back a newer copy"):
-        check(checkpoint(committed=committed), monkeypatch, oldest={"m": {0: 9, 1: 3}}, committed={})
-
-
-def test_an_older_copy_continues_with_a_new_lineage(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_copy_continues_with_a_new_lineage() -> None:
     files = checkpoint()
-    first, said = check(files, monkeypatch, oldest={}, committed={"e": {0: 8}})
+    first, said = check(files, {"e": {0: 8}})
     assert first
     assert said
     files.found["offsets/4"] = b'v1\n{}\n{"e":{"0":8}}\n{"m":{"0":6,"1":3}}'
     files.planned(4, committed=True)
-    assert check(files, monkeypatch, oldest={}, committed={"e": {0: 8}}) == (first, False)
-    again, said = check(files, monkeypatch, oldest={}, committed={"e": {0: 9}})
+    assert check(files, {"e": {0: 8}}) == (first, False)
+    again, said = check(files, {"e": {0: 9}})
     assert said
     assert again not in ("", first)

@@ -2,10 +2,13 @@
 
 import json
 from typing import Any
+from uuid import UUID
 
 import pytest
 from structlog.testing import capture_logs
 
+from streaming.checkpoint_topics import TopicIds
+from streaming.config.errors import TopicsReplaced
 from streaming.config.settings import Settings
 from streaming.engine import background
 from streaming.engine.errors import PartitionsChanged
@@ -90,7 +93,35 @@ def test_a_failed_watch_is_logged_and_continues(monkeypatch: pytest.MonkeyPatch)
 
     monkeypatch.setattr(partitions, "KafkaAdminClient", Admin)
     monkeypatch.setattr(background, "_POLL_S", 0.01)
-    with capture_logs() as logs, PartitionWatch(Settings(), {"m": 4}) as watch:
+    with capture_logs() as logs, PartitionWatch(Settings(), {"m": 4}, TopicIds(topics={"m": "one"})) as watch:
         wait_until(has_seen, "the change")
     assert [(line["event"], line["log_level"]) for line in logs] == [("partitions_unknown", "warning")]
     assert "a mistake of the client" in logs[0]["error"]
+
+
+def test_a_topic_that_is_made_anew_stops_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Admin:
+        def __init__(self, **options: Any) -> None: ...
+
+        def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+            assert topics == ["m", "ledger"]
+            return [
+                {"name": "m", "partitions": [{}] * 4, "topic_id": UUID(int=1)},
+                {"name": "ledger", "partitions": [{}], "topic_id": UUID(int=3)},
+            ]
+
+        def close(self) -> None: ...
+
+    monkeypatch.setattr(partitions, "KafkaAdminClient", Admin)
+    monkeypatch.setattr(background, "_POLL_S", 0.01)
+    ids = TopicIds(topics={"m": str(UUID(int=1)), "ledger": str(UUID(int=2))})
+    with PartitionWatch(Settings(), {"m": 4}, ids) as watch:
+
+        def error() -> str:
+            try:
+                watch.check()
+            except TopicsReplaced as stopped:
+                return str(stopped)
+            return ""
+
+        assert wait_until(error, "the watch sees the new topic").startswith("ledger: deleted and made anew while the engine ran.")

@@ -1,0 +1,67 @@
+"""Checks that a checkpoint can be continued, before its query starts; on a local path before Spark starts.
+
+In this order: another engine does not use it, its format is known, its number of state partitions is the configured one, and its
+offsets are those of the topics.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics
+from streaming.config.errors import KafkaUnreachable, UnsafeTopics
+from streaming.config.settings import Settings
+from streaming.engine.errors import CheckpointInUse, NewerEvent, QueryFailed
+from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
+from streaming.engine.ownership.checkpoint_format import check_format
+from streaming.engine.ownership.repartition import check_state_partitions, in_use
+from streaming.spark_internals.checkpoint import CheckpointFiles, hold_local_checkpoint, is_local_path
+from streaming.topics import TopicReport, check_topics
+
+_LOCK_TIMEOUT_S: Final = 60.0
+
+
+def check_before_spark(settings: Settings, report: TopicReport) -> None:
+    """Checks a checkpoint on a local path, which needs no JVM, and no other one.
+
+    report: of `require_safe_topics`. Raises CheckpointInUse, and what `check_checkpoint` raises.
+    """
+    location = sessions_checkpoint(settings)
+    if not is_local_path(location):
+        return
+    try:
+        with hold_local_checkpoint(location, timeout_s=_LOCK_TIMEOUT_S):
+            check_checkpoint(CheckpointFiles(None, location), settings, report)
+    except TimeoutError as error:
+        raise CheckpointInUse(in_use(location, _LOCK_TIMEOUT_S)) from error
+
+
+def check_checkpoint(files: CheckpointFiles, settings: Settings, report: TopicReport) -> None:
+    """Raises NewerCheckpoint, CheckpointMismatch, TopicsReplaced, RecordsGone, KafkaUnreachable."""
+    check_format(files)
+    check_state_partitions(files, settings.engine.state_partitions)
+    check_checkpoint_topics(files, settings, report, _sessions_use(files))
+
+
+@contextmanager
+def explaining_failures(files: CheckpointFiles, settings: Settings) -> Iterator[None]:
+    """Raises what is wrong with the checkpoint or the topics instead of the QueryFailed of a query that died of it."""
+    try:
+        yield
+    except NewerEvent:
+        raise
+    except QueryFailed as failure:
+        with suppress(KafkaUnreachable):
+            report = check_topics(settings)
+            if report.problems:
+                raise UnsafeTopics(report.problems) from failure
+            check_checkpoint(files, settings, report)
+        raise
+
+
+def _sessions_use(files: CheckpointFiles) -> CheckpointUse:
+    return CheckpointUse(
+        lost="the sessions",
+        cure=f"Put back what fits it; or, if you accept to lose the sessions and what waits in them, move {files.path()} away: "
+        "the next start makes a new one, which begins with the oldest records (docs/operations.md, A topic was made anew)",
+    )
