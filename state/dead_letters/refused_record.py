@@ -57,3 +57,24 @@ def fault_of_key(key: bytes | None, *, max_client_id_bytes: int) -> str:
     except UnicodeDecodeError:
         return "the key is not UTF-8: the key of a record is the client id that it is for"
     return f"the key has {len(key)} bytes: a client id has at most {max_client_id_bytes}"
+
+
+def fault_of_size(topic: str, partition: int, offset: int, *, size_bytes: int, max_bytes: int) -> str:
+    """Returns why a record was not taken in, for people.
+
+    Args:
+        size_bytes: Of the record after decompression.
+        max_bytes: The largest record that is taken in.
+    """
+    return (
+        f"the record at offset {offset} in partition {partition} of {topic} has {size_bytes} bytes after decompression: at most "
+        f"{max_bytes} are taken in (engine.max_record_bytes), and this copy has none of them"
+    )
+
+
+def fault_of_time(topic: str, partition: int, offset: int, *, timestamp_ms: int) -> str:
+    """Returns why a record with such a timestamp was not taken in, for people."""
+    return (
+        f"the record at offset {offset} in partition {partition} of {topic} has the timestamp {timestamp_ms}, beyond what Spark "
+        "can read: a timestamp is in ms since 1970. This copy has no content"
+    )

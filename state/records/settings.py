@@ -1,6 +1,7 @@
 """Defines the settings of record writers: names of topics and limits of sizes."""
 
 from dataclasses import dataclass
+from typing import Final
 
 from state.setting import KIB, MIB, Setting
 
@@ -20,6 +21,9 @@ class Topics:
     routes: str = "inflight.routes"
 
 
+_EVENTS_BEFORE: Final = 4
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLimits:
     """Limits of one message and of one record."""
@@ -34,6 +38,19 @@ class RecordLimits:
     and of ledger rows are divided, payloads of dead letters that were never acceptable are cut."""
     max_client_id_bytes: int = 1_024
     """A longer key of a record addresses nobody; gateways refuse such clients."""
+
+    @property
+    def max_message_record_bytes(self) -> int:
+        """Returns the size of the largest record of `messages` that is taken in. No valid message is larger."""
+        return self.max_record_bytes
+
+    @property
+    def max_event_record_bytes(self) -> int:
+        """Returns the size of the largest record of `events` that is taken in.
+
+        Gateways have acknowledged what is in it, perhaps before `max_record_bytes` was lowered, so it is several times as much.
+        """
+        return _EVENTS_BEFORE * self.max_record_bytes
 
     def __post_init__(self) -> None:
         needed = self.max_payload_bytes + 2 * self.max_headers_bytes

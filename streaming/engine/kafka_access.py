@@ -9,10 +9,11 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from sinks.kafka.kafka_python import abandon
 from state.records.events import WAKE_UP_KEY
+from state.records.record import SinkRecord
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 
-_WAKE_UP_MS: Final = 30_000
+_CONFIRM_MS: Final = 30_000
 _READ_S: Final = 10.0
 _POLL_MS: Final = 200
 _REQUEST_MS: Final = 5_000
@@ -30,17 +31,39 @@ def write_wake_up(settings: Settings) -> None:
     a commit would wait for a record, and until one came no timer of a session would fire. The record moves an offset and nothing
     else: streaming/engine/query.py drops it.
     """
+    _write(settings, [{"topic": settings.topics.events, "key": WAKE_UP_KEY, "value": b""}])
+
+
+def write_records(settings: Settings, records: Iterable[SinkRecord]) -> None:
+    """Appends records of the engine's output. Raises KafkaUnreachable if Kafka does not confirm them in 30 s."""
+    _write(
+        settings,
+        [
+            {
+                "topic": record.topic,
+                "key": record.key,
+                "value": record.value,
+                "headers": [(header.key, header.value) for header in record.headers or ()],
+                "partition": record.partition,
+            }
+            for record in records
+        ],
+    )
+
+
+def _write(settings: Settings, records: list[dict[str, Any]]) -> None:
     options = {
         "client_id": "inflight-engine",
         "acks": "all",
-        "max_block_ms": _WAKE_UP_MS,
-        "delivery_timeout_ms": _WAKE_UP_MS,
+        "max_block_ms": _CONFIRM_MS,
+        "delivery_timeout_ms": _CONFIRM_MS,
         **settings.kafka.client_options(),
     }
     try:
         producer = KafkaProducer(**options)
         try:
-            producer.send(settings.topics.events, key=WAKE_UP_KEY, value=b"").get(timeout=_WAKE_UP_MS / 1_000)
+            for future in [producer.send(**record) for record in records]:
+                future.get(timeout=_CONFIRM_MS / 1_000)
         finally:
             abandon(producer)
     except KafkaError as error:

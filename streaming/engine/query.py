@@ -26,6 +26,12 @@ from streaming.engine.progress import CLIENTS_QUARANTINED, OUTCOMES, RESENDS
 
 QUERY_NAME: Final = "sessions"
 
+_POLLED: Final = 2
+_MOST_POLLED: Final = 500
+"""Kafka's default."""
+_HEADER_BYTES: Final = 16
+"""Counted for a header beside its name and value: an empty one takes space in each format, too."""
+
 
 def read_records(
     spark: SparkSession,
@@ -54,6 +60,9 @@ def read_records(
         "kafka.isolation.level": "read_committed",
         # Otherwise a task that has read to the end waits 500 ms for more.
         "kafka.fetch.max.wait.ms": "10",
+        # A consumer decompresses so many records at once, whatever the micro-batch takes of them: more than that may have
+        # would not fit in memory, fewer cost a fetch each.
+        "kafka.max.poll.records": str(min(_MOST_POLLED, _POLLED * max_offsets_per_trigger)),
         **kafka_options,
     }
     events, messages = (
@@ -72,19 +81,25 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
 
     client_id: string, never null, empty for a key that is no client id. record: binary, operator/cells.py. Wake-up records have
     had their effect when they are read, and are dropped. An event of a newer version ends the query (intake/newer_events.py).
+
+    Of a record that is too large only its size goes on: it would need its size once more in each format on the way.
     """
-    addressed = _is_client_id(F.col("key"), settings.limits.max_client_id_bytes)
+    limits = settings.limits
+    addressed = _is_client_id(F.col("key"), limits.max_client_id_bytes)
     is_event, value = F.col("topic") == settings.topics.events, F.col("value")
     if settings.stop_at_newer_events:
         value = F.when(is_event, refused_if_newer(value)).otherwise(value)
+    size, largest = _size_bytes(), F.when(is_event, limits.max_event_record_bytes).otherwise(limits.max_message_record_bytes)
+    fits = size <= largest
     record = F.struct(
         F.when(is_event, EVENTS).otherwise(MESSAGES).alias("s"),
         F.col("partition").alias("p"),
         F.col("offset").alias("o"),
         F.unix_millis("timestamp").alias("t"),
-        F.col("headers").alias("h"),
-        value.alias("v"),
-        F.when(~addressed, F.col("key")).alias("k"),
+        F.when(fits, F.col("headers")).alias("h"),
+        F.when(fits, value).alias("v"),
+        F.when(~addressed, F.when(fits, F.col("key")).otherwise(F.substring("key", 1, limits.max_client_id_bytes))).alias("k"),
+        F.when(~fits, size).alias("b"),
     )
     is_wake_up = is_event & F.col("key").eqNullSafe(F.lit(WAKE_UP_KEY))
     return records.where(~is_wake_up).select(
@@ -172,6 +187,20 @@ def _selection(topic: str, partitions: int | None) -> dict[str, str]:
     if partitions is None:
         return {"subscribe": topic}
     return {"assign": json.dumps({topic: list(range(partitions))})}
+
+
+def _size_bytes() -> Column:
+    """Yields the size of a record as it was written; never null."""
+    of_headers = F.aggregate(
+        F.col("headers"),
+        F.lit(0).cast("long"),
+        lambda sum_, header: (
+            sum_ + F.lit(_HEADER_BYTES) + F.length(header["key"]) + F.coalesce(F.length(header["value"]), F.lit(0))
+        ),
+    )
+    return sum(
+        (F.coalesce(part, F.lit(0)) for part in (F.length("key"), F.length("value"), of_headers)), start=F.lit(0).cast("long")
+    )
 
 
 def _is_client_id(key: Column, max_bytes: int) -> Column:

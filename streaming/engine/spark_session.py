@@ -179,6 +179,7 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.python.unix.domain.socket.enabled": "true",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",
+        "spark.executor.killOnFatalError.depth": "0",
         # Hides options in plans and in Spark's UI: Spark's own default, and what else streaming/config/secrets.py knows.
         "spark.redaction.regex": "(?i)secret|passw(or)?d|passphrase|token|(access|account|private|encryption)[. ]?key|jaas"
         "|[.]sas[.]|user[.]info",

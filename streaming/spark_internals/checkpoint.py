@@ -245,6 +245,53 @@ def committed_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:
     return _logged_offsets(files, -1 if last is None else last.batch_id - (not last.is_committed))
 
 
+class LoggedOffsets:
+    """The offset log of a stopped query. Raises SPARK_ERRORS, and on another Spark whatever Py4J raises."""
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        """location: the checkpoint."""
+        self._spark: Any = spark
+        self._location = location
+        self._files = CheckpointFiles(spark, location)
+
+    def is_planned(self) -> bool:
+        """Returns True if a micro-batch is planned that was not committed: it is executed first when the query starts."""
+        last = self._files.last_batch()
+        return last is not None and not last.is_committed
+
+    def planned(self) -> Offsets:
+        return planned_offsets(self._files)
+
+    def committed(self) -> Offsets:
+        return committed_offsets(self._files)
+
+    def move(self, ends: Offsets) -> None:
+        """Lets the newest planned micro-batch end at these offsets; other partitions keep theirs.
+
+        A committed micro-batch is not executed again, so the next one begins there. Spark's own manager writes the file, which
+        replaces it in one step where the file system can, with its checksum.
+        """
+        last = self._files.last_batch()
+        assert last is not None
+        text = "\n".join(moved_line(line, ends) for line in _entry(self._files, last.batch_id))
+        jvm = self._spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(f"{self._location}/offsets")
+        companion = getattr(jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$")
+        manager = getattr(companion, "MODULE$").create(path, self._spark._jsparkSession.sessionState().newHadoopConf())
+        stream = manager.createAtomic(jvm.org.apache.hadoop.fs.Path(path, str(last.batch_id)), True)
+        stream.write(bytearray(text.encode()))
+        stream.close()
+
+
+def moved_line(line: str, ends: Offsets) -> str:
+    """Returns a line of an entry of the offset log, with other offsets if it has those of a source."""
+    if not line.startswith("{") or not ends.keys() & (found := json.loads(line)).keys():
+        return line
+    for topic in ends.keys() & found.keys():
+        found[topic] |= {str(number): offset for number, offset in ends[topic].items()}
+    return json.dumps(found, separators=(",", ":"))
+
+
 def parse_offsets(text: str) -> dict[str, dict[int, int]]:
     """Reads the JSON in which Spark's Kafka source writes offsets."""
     return {topic: {int(number): offset for number, offset in by_number.items()} for topic, by_number in json.loads(text).items()}

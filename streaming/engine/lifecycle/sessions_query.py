@@ -2,6 +2,8 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
@@ -14,21 +16,26 @@ from streaming.engine.errors import NewerEvent, QueryFailed
 from streaming.engine.intake.batch_size import BatchBounds
 from streaming.engine.intake.bounded_intake import BoundedIntake
 from streaming.engine.intake.newer_events import newer_event
+from streaming.engine.intake.record_log import record_reader
+from streaming.engine.intake.set_aside import SetAside
 from streaming.engine.intake.waiting_records import WaitingRecords
-from streaming.engine.kafka_access import write_wake_up
+from streaming.engine.kafka_access import end_offsets, oldest_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.ownership.checkpoint_lineage import new_lineage
 from streaming.engine.ownership.engine_group import group_name
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import counted, read_records, sessions, sessions_writer
 from streaming.settings import OFF
+from streaming.spark_internals.checkpoint import LoggedOffsets, Offsets, parse_offsets
 from streaming.spark_internals.lean_worker import why_off
 from streaming.spark_internals.query_progress import executor_work
 
 SESSIONS_CHECKPOINT: Final = "sessions"
+_DAY_MS: Final = 86_400_000
 _PATIENCE_S: Final = 10.0
 """How long a stop waits for the end of the running micro-batch."""
 _SPARKS_ADVICE: Final = re.compile(
@@ -68,7 +75,13 @@ class SessionsQuery:
             max_bytes=self._bounds.max_bytes,
         )
         self._intake = BoundedIntake(self._bounds, records)
-        self._start(pipeline)
+        self._set_aside = SetAside(
+            LoggedOffsets(spark, sessions_checkpoint(settings)),
+            record_reader(kafka.client_options()),
+            partial(write_records, settings),
+            self._first_offsets,
+        )
+        self._start(pipeline, is_shortened=self._shorten_plan(pipeline))
 
     def restart(self, pipeline: PipelineSettings) -> None:
         """Restarts the query with other settings. After a KafkaUnreachable the query is stopped."""
@@ -93,24 +106,48 @@ class SessionsQuery:
 
     def keep_pace(self) -> None:
         """Takes control of the pace once the query has run. Call it after each micro-batch."""
-        if self._has_run and not self._is_paced:
+        if self._has_run and not self._is_paced and not self._is_shortened:
             self._is_paced = True
             self._pace.start()
 
     def check(self) -> None:
-        """Raises QueryFailed if the query has ended by itself, NewerEvent if such an event is the reason."""
-        if not self._query.isActive:
-            raise _failure(self._query)
+        """Starts the query again after records that Spark could not read were set aside.
+
+        Raises QueryFailed if the query has ended by itself for another reason, NewerEvent if such an event is the reason.
+        """
+        if self._is_shortened and self._has_run:
+            self.stop()
+            self._pass_over()
+            write_wake_up(self._settings)
+            self._start(self._pipeline)
+        elif not self._query.isActive:
+            failure = _failure(self._query)
+            if not self._shorten_plan(self._pipeline):
+                raise failure
+            _log.warning("query_failed", error=str(failure).partition("\n")[0])
+            self._unreported += self._reader.new()
+            self._start(self._pipeline, is_shortened=True)
 
     def stop(self) -> None:
         """Stops after the running micro-batch if that ends within ten seconds; otherwise the next start executes it again."""
         self._pace.stop(patience_s=_PATIENCE_S)
         self._unreported += self._reader.new()
 
-    def _start(self, pipeline: PipelineSettings) -> None:
+    def _start(self, pipeline: PipelineSettings, *, is_shortened: bool = False) -> None:
+        """is_shortened: only the planned micro-batch is executed (streaming/engine/intake/set_aside.py)."""
         settings = self._settings
-        in_force = self._log.put_in_force(pipeline)
-        self._query = start_sessions(self._spark, settings, in_force, self._starting_offsets, self._partitions)
+        self._pipeline, self._is_shortened = pipeline, is_shortened
+        if is_shortened:
+            pipeline = replace(pipeline, checkpoint_lineage=new_lineage())
+        in_force = self._log.put_in_force(pipeline, is_planned_anew=is_shortened)
+        self._query = start_sessions(
+            self._spark,
+            settings,
+            in_force,
+            self._starting_offsets,
+            self._partitions,
+            trigger_interval_ms=_DAY_MS if is_shortened else settings.engine.trigger_interval_ms,
+        )
         self._reader = ProgressReader(self._query)
         self._pace = PacedQuery(
             self._query,
@@ -121,6 +158,28 @@ class SessionsQuery:
             clock=self._clock,
         )
         self._has_run = self._is_paced = False
+
+    def _shorten_plan(self, pipeline: PipelineSettings) -> bool:
+        try:
+            return self._set_aside.shorten_plan(pipeline)
+        except Exception as error:  # noqa: BLE001 - the query says then what is wrong
+            _log.warning("plan_not_inspected", error=repr(error), action="the micro-batch is executed as it was planned")
+            return False
+
+    def _pass_over(self) -> None:
+        try:
+            ends = end_offsets(self._settings, {topic: range(count) for topic, count in self._partitions.items()})
+            self._set_aside.pass_over(self._pipeline, ends)
+        except Exception as error:  # noqa: BLE001 - the query fails at the record again, and that leads here again
+            _log.warning("records_not_set_aside", error=repr(error), action="it is tried again")
+
+    def _first_offsets(self) -> Offsets:
+        """Returns the first offsets of a checkpoint without a committed micro-batch."""
+        found = oldest_offsets(self._settings, {topic: range(count) for topic, count in self._partitions.items()})
+        for text in self._starting_offsets.values():
+            for topic, by_number in (parse_offsets(text) if text.startswith("{") else {}).items():
+                found[topic] |= {number: offset for number, offset in by_number.items() if offset >= 0}
+        return found
 
     def __enter__(self) -> Self:
         return self
@@ -136,8 +195,13 @@ def start_sessions(
     in_force: BatchSettings,
     starting_offsets: Mapping[str, str],
     partitions: Mapping[str, int] | None = None,
+    *,
+    trigger_interval_ms: int | None = None,
 ) -> StreamingQuery:
-    """Starts the query `sessions`; it runs until it is stopped or fails. The last two arguments are those of `read_records`."""
+    """Starts the query `sessions`; it runs until it is stopped or fails.
+
+    starting_offsets, partitions: those of `read_records`. trigger_interval_ms: None = as configured.
+    """
     pipeline = in_force.current
     kafka_options = settings.kafka.spark_options()
     records = read_records(
@@ -155,7 +219,7 @@ def start_sessions(
         pipeline,
         kafka_options=kafka_options,
         checkpoint_location=sessions_checkpoint(settings),
-        trigger_interval_ms=settings.engine.trigger_interval_ms,
+        trigger_interval_ms=settings.engine.trigger_interval_ms if trigger_interval_ms is None else trigger_interval_ms,
     ).start()
 
 

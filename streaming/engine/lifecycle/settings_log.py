@@ -72,13 +72,15 @@ class SettingsLog:
     def __init__(self, files: CheckpointFiles) -> None:
         self._files = files
 
-    def put_in_force(self, current: PipelineSettings) -> BatchSettings:
+    def put_in_force(self, current: PipelineSettings, *, is_planned_anew: bool = False) -> BatchSettings:
         """Records `current` for the next micro-batch. Call it before each start of the query, and pass on the result.
+
+        is_planned_anew: the newest planned micro-batch is not the one that was executed before, so it gets `current`, too.
 
         Raises UnreadableSettings if a micro-batch has to be executed again, and its settings cannot be read.
         """
         last = self._files.last_batch()
-        following = 0 if last is None else last.batch_id + 1
+        following = 0 if last is None else last.batch_id + (not is_planned_anew)
         needed = following if last is None or last.is_committed else last.batch_id
         numbers = sorted(int(name) for name in self._files.names() if name.isdigit())
         number = _newest(numbers, needed)

@@ -31,6 +31,7 @@ class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
 
     timestamp_ms: Kafka's; producers may write nonsense. value: None = a tombstone.
     key: only where the key is no client id; everywhere else it is the key of the group.
+    bytes_left_out: the size of a record that is too large to be taken in; headers and value stayed in the JVM. 0 = nothing.
     """
 
     source: int
@@ -40,6 +41,7 @@ class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
     headers: tuple[Header, ...] = ()
     value: bytes | None = None
     key: bytes | None = None
+    bytes_left_out: int = 0
 
 
 _decoder: Final = msgspec.json.Decoder(SourceRecord)

@@ -58,7 +58,7 @@ from streaming.engine.operator.state_row import (
     store,
     stored_quarantine,
 )
-from streaming.engine.operator.to_events import message_event, source_topic, to_events, unread_message
+from streaming.engine.operator.to_events import fault_of_record, message_event, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
 from streaming.spark_internals.lean_worker import use_lean_worker
 
@@ -225,7 +225,8 @@ class SessionOperator:
         """Returns dead letters for records whose key is no client id."""
         output: list[SinkRecord] = []
         for record in records:
-            fault = fault_of_key(record.key, max_client_id_bytes=self._settings.limits.max_client_id_bytes)
+            too_large = fault_of_record(record, self._settings)
+            fault = too_large or fault_of_key(record.key, max_client_id_bytes=self._settings.limits.max_client_id_bytes)
             if record.source == EVENTS:
                 output += self._unreadable(record, UNADDRESSED, fault, now_ms)
             else:

@@ -6,7 +6,7 @@ are in state/records/messages.py and state/records/events.py.
 
 from collections.abc import Sequence
 
-from state.dead_letters.refused_record import unread
+from state.dead_letters.refused_record import fault_of_size, unread
 from state.errors import UnreadableRecord
 from state.events import ClientConnected, LoggedEvent, MessageRefused, MessageSubmitted
 from state.model import Message, Position
@@ -21,6 +21,8 @@ def to_events(
     record: SourceRecord, settings: PipelineSettings, *, now_ms: int
 ) -> Sequence[LoggedEvent | MessageSubmitted | MessageRefused]:
     """Returns the events of `record` for its client, in order. Raises UnreadableRecord for bytes that no gateway wrote."""
+    if record.bytes_left_out:
+        return (_too_large(record, settings, now_ms=now_ms),)
     if record.source == EVENTS:
         return [_completed(event, record, settings, now_ms) for event in decode_events(record.value or b"")]
     return (message_event(record, settings, now_ms=now_ms),)
@@ -36,6 +38,29 @@ def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: i
         limits=settings.limits,
         position=Position(record.partition, record.offset),
     )
+
+
+def fault_of_record(record: SourceRecord, settings: PipelineSettings) -> str:
+    """Returns why a record is too large, for people; empty if it is not."""
+    if not record.bytes_left_out:
+        return ""
+    limits = settings.limits
+    return fault_of_size(
+        source_topic(record, settings),
+        record.partition,
+        record.offset,
+        size_bytes=record.bytes_left_out,
+        max_bytes=limits.max_event_record_bytes if record.source == EVENTS else limits.max_message_record_bytes,
+    )
+
+
+def _too_large(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageRefused:
+    """The session refuses the message, because it keeps account of the positions of its messages. Raises for an event."""
+    fault = fault_of_record(record, settings)
+    if record.source == EVENTS:
+        raise UnreadableRecord(fault)
+    message = unread_message(record, settings, now_ms=now_ms)
+    return MessageRefused(message=message, detail=fault, position=Position(record.partition, record.offset))
 
 
 def unread_message(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Message:

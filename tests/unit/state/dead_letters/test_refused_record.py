@@ -4,7 +4,7 @@ import pytest
 
 from state.commands import DeadLetter, RecordTransition, SendReceipt, Transition
 from state.dead_letters.dead_letter import with_death
-from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message, unread
+from state.dead_letters.refused_record import fault_of_key, fault_of_size, fault_of_time, refuse_event, refuse_message, unread
 from state.model import Message, Outcome
 from state.records.receipts import Receipt
 
@@ -43,3 +43,12 @@ def test_of_what_nobody_can_read_the_bytes_are_kept() -> None:
 )
 def test_a_key_that_names_no_client_is_told_why(key: bytes | None, words: str) -> None:
     assert words in fault_of_key(key, max_client_id_bytes=10)
+
+
+def test_a_record_that_is_not_taken_in_is_named_by_its_position() -> None:
+    assert fault_of_size("t", 1, 5, size_bytes=10, max_bytes=9).startswith(
+        "the record at offset 5 in partition 1 of t has 10 bytes after decompression: at most 9 are taken in"
+    )
+    assert fault_of_time("t", 1, 5, timestamp_ms=2**63 - 1).startswith(
+        "the record at offset 5 in partition 1 of t has the timestamp 9223372036854775807, beyond"
+    )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.spark_internals.checkpoint import CheckpointFiles, PlannedBatch, hold_local_checkpoint, local_path
+from streaming.spark_internals.checkpoint import CheckpointFiles, PlannedBatch, hold_local_checkpoint, local_path, moved_line
 
 
 @pytest.mark.parametrize("folder", [None, "folder"])
@@ -78,3 +78,20 @@ def test_a_checkpoint_that_another_process_uses_is_not_read(tmp_path: Path) -> N
         other.stdin.close()
     with hold_local_checkpoint(str(tmp_path), timeout_s=0):
         pass
+
+
+LINE = '{"in.events":{"0":5,"1":6}}'
+
+
+@pytest.mark.parametrize(
+    ("line", "moved"),
+    [
+        (LINE, '{"in.events":{"0":5,"1":9}}'),
+        ('{"in.messages":{"0":5}}', '{"in.messages":{"0":5}}'),
+        ('{"batchWatermarkMs":0, "conf":{"a":"b"}}', '{"batchWatermarkMs":0, "conf":{"a":"b"}}'),
+        ("v1", "v1"),
+        ("-", "-"),
+    ],
+)
+def test_only_the_named_partitions_of_a_source_move(line: str, moved: str) -> None:
+    assert moved_line(line, {"in.events": {1: 9}}) == moved

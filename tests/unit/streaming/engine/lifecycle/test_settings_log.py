@@ -52,6 +52,14 @@ def test_a_micro_batch_that_is_not_committed_keeps_its_settings() -> None:
     assert sorted(files.found) == ["0", "8"]
 
 
+def test_a_micro_batch_that_is_planned_anew_has_the_new_settings() -> None:
+    files = Files()
+    files.start(FIRST)
+    files.planned(7, committed=False)
+    assert SettingsLog(files).put_in_force(SECOND, is_planned_anew=True) == BatchSettings(current=SECOND, from_batch=7)
+    assert files.start(FIRST) == BatchSettings(current=FIRST, from_batch=8, before=SECOND)
+
+
 def test_after_a_commit_new_settings_hold_at_once() -> None:
     files = Files()
     files.start(FIRST)

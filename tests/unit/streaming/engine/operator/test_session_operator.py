@@ -109,6 +109,15 @@ def test_records_without_a_client_are_dead_letters_and_leave_no_state(key: bytes
     assert host.value is None
 
 
+def test_a_record_without_a_client_that_is_too_large_says_its_size() -> None:
+    host = Host(client_id="")
+    cells = [json.dumps({"s": source, "p": 3, "o": 9, "t": NOW, "b": 9_000_000}).encode() for source in (MESSAGES, EVENTS)]
+    letters = of(host.run(*cells), "dead-letters")
+    assert [letter["value"] for letter in letters] == [b"", b""]
+    assert all(b"offset 9 in partition 3 of" in letter["headers"]["x-detail"] for letter in letters)
+    assert all(b" has 9000000 bytes" in letter["headers"]["x-detail"] for letter in letters)
+
+
 def test_an_event_on_which_the_session_fails_is_a_dead_letter(monkeypatch) -> None:
     fail_on(monkeypatch, is_poison)
     host = Host()

@@ -118,3 +118,21 @@ def test_a_connection_that_names_a_missing_partition_is_unreadable(partition: in
 def test_any_other_record_of_events_is_unreadable_and_nothing_else(value: bytes | None) -> None:
     with contextlib.suppress(UnreadableRecord):
         to_events(event_record(value), SETTINGS, now_ms=NOW)
+
+
+def test_a_message_whose_bytes_were_left_out_is_refused_at_its_position() -> None:
+    record = SourceRecord(source=MESSAGES, partition=2, offset=7, timestamp_ms=SENT, bytes_left_out=5_000_000)
+    (event,) = to_events(record, SETTINGS, now_ms=NOW)
+    assert isinstance(event, MessageRefused)
+    assert event.position == Position(2, 7)
+    assert event.message == Message(message_id="inflight.messages-2-7", topic="", payload=b"", accepted_ms=SENT)
+    assert "offset 7 in partition 2 of inflight.messages has 5000000 bytes" in event.detail
+    assert "at most 900000 " in event.detail
+
+
+def test_an_event_whose_bytes_were_left_out_is_unreadable() -> None:
+    record = SourceRecord(source=EVENTS, partition=1, offset=5, timestamp_ms=SENT, bytes_left_out=5_000_000)
+    with pytest.raises(
+        UnreadableRecord, match=r"offset 5 in partition 1 of inflight.events has 5000000 bytes .* at most 3600000 "
+    ):
+        to_events(record, SETTINGS, now_ms=NOW)

@@ -1,0 +1,73 @@
+"""Reads the raw batches of Kafka's log, as the broker stores them.
+
+kafka-python's consumer decompresses whole batches, so its answers are taken before it parses them. Checked against kafka-python
+3.0.12: `Fetcher.send_fetches` and the queue `Fetcher._completed_fetches` are private; a test reads each codec with them.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing
+from functools import partial
+from typing import Any, Final
+
+from kafka import KafkaConsumer, TopicPartition
+from kafka.errors import KafkaTimeoutError, for_code
+
+from streaming.engine.intake.record_sizes import BatchFacts, RecordFacts, batches
+
+_ANSWER_S: Final = 10.0
+_POLL_S: Final = 0.01
+_CONFIG: Final = {
+    "client_id": "inflight-engine-log",
+    "group_id": None,
+    "enable_auto_commit": False,
+    "allow_auto_create_topics": False,
+    "metrics_enabled": False,
+    "bootstrap_timeout_ms": 5_000,
+    "fetch_max_wait_ms": 100,
+}
+
+ReadRecords = Callable[[str, int, int, int], Iterator[RecordFacts]]
+"""Gets topic, partition, the first offset and the one after the last. Raises KafkaError, ValueError, EOFError or OSError."""
+
+
+def record_reader(client_options: Mapping[str, Any]) -> ReadRecords:
+    """Returns the reader of one Kafka. client_options: for kafka-python, bootstrap servers included."""
+    return partial(_read_records, client_options)
+
+
+def _read_records(client_options: Mapping[str, Any], topic: str, number: int, begin: int, end: int) -> Iterator[RecordFacts]:
+    partition = TopicPartition(topic, number)
+    with closing(KafkaConsumer(**_CONFIG, **client_options)) as consumer:
+        consumer.assign([partition])
+        while begin < end:
+            consumer.seek(partition, begin)
+            found = list(batches(_fetched(consumer)))
+            if not found:
+                raise ValueError(f"the answer at offset {begin} in partition {number} of {topic} has no whole batch")
+            yield from _within(found, begin, end)
+            begin = found[-1].end
+
+
+def _within(found: list[BatchFacts], begin: int, end: int) -> Iterator[RecordFacts]:
+    for batch in found:
+        for record in batch.records:
+            if record.offset >= end:
+                return
+            if record.offset >= begin:
+                yield record
+
+
+def _fetched(consumer: Any) -> bytes:
+    """Returns the answer to one fetch. Raises KafkaTimeoutError if none with records came in ten seconds."""
+    fetcher, deadline = consumer._fetcher, time.monotonic() + _ANSWER_S
+    while time.monotonic() < deadline:
+        fetcher.send_fetches()
+        while fetcher._completed_fetches:
+            answer = fetcher._completed_fetches.popleft().partition_data
+            if answer.error_code:
+                raise for_code(answer.error_code)()
+            if answer.records:
+                return bytes(answer.records)
+        time.sleep(_POLL_S)
+    raise KafkaTimeoutError(f"Kafka did not return a record within {_ANSWER_S:g} s")
