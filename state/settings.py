@@ -125,6 +125,7 @@ class SessionSettings:
         "message ids per client of which a repetition is recognised; 0 = none", (0, 100_000)
     ).default(100)
     backoff: BackoffSettings = Setting().default(BackoffSettings())
+    max_record_bytes: int = 0  # that of RecordLimits: a larger PUBLISH cannot be written to Kafka; 0 = no limit
     fast_path: bool = True  # a gateway may send to an online client before the session has read the message
     policy: Policy = NO_POLICY  # the policy of this client
     exchanges: Exchanges = NO_EXCHANGES  # the same for every client

@@ -1,17 +1,22 @@
 """Sends messages for the first time, from the backend or the queue to the client, as many as the window has slots.
 
-A message that has used up its attempts, or that exceeds the client's Maximum Packet Size, leaves the session instead of being
-sent. This holds for retransmissions too (state/outbound/retransmission.py).
+A message leaves the session instead of being sent if it has used up its attempts, exceeds the client's Maximum Packet Size, or no
+longer fits in a record of Kafka. This holds for retransmissions too (state/outbound/retransmission.py).
 """
+
+from typing import Final
 
 from state.activation import Activation
 from state.commands import Transition
 from state.connection import SessionConnection
-from state.model import Outcome, QoS
+from state.model import Message, Outcome, QoS
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
 from state.outbound.packet_size import publish_packet_bytes
 from state.transitions import OutboundAction
+
+_RECORD_BYTES: Final = 2_048
+"""What the record of a PUBLISH takes at most beside the packet: the message id above all."""
 
 
 def fill(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
@@ -73,6 +78,9 @@ def finished_over_limit(
             detail += f"; the last refusal had reason code 0x{delivery.last_refusal:02X}"
         activation.finish(delivery, Outcome.DELIVERY_LIMIT, reason_code=delivery.last_refusal, detail=detail)
         return True
+    if too_large := _fault_of_record(message, outbound.settings.max_record_bytes):
+        activation.finish(delivery, Outcome.TOO_LARGE, detail=too_large)
+        return True
     limit_bytes = connection.maximum_packet_size_bytes
     if limit_bytes is None:
         return False
@@ -84,3 +92,16 @@ def finished_over_limit(
     detail = f"the PUBLISH takes {size_bytes} bytes, the client's Maximum Packet Size is {limit_bytes}"  # [MQTT-3.1.2-25]
     activation.finish(delivery, Outcome.TOO_LARGE, detail=detail)
     return True
+
+
+def _fault_of_record(message: Message, max_record_bytes: int) -> str:
+    """Returns why the PUBLISH fits in no record, for people; empty if it does.
+
+    Only a message that was accepted before the limit was lowered is so large.
+    """
+    if not max_record_bytes or 2 * len(message.payload) <= max_record_bytes:
+        return ""
+    size = publish_packet_bytes(message, qos=QoS.EXACTLY_ONCE, protocol_version=5, expires=True) + _RECORD_BYTES
+    if size <= max_record_bytes:
+        return ""
+    return f"the record of the PUBLISH may take {size} bytes, and {max_record_bytes} are allowed now (engine.max_record_bytes)"

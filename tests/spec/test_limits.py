@@ -5,7 +5,9 @@ import pytest
 from state.commands import AcceptConnection, SendPublish
 from state.inbound.subscriptions import Subscriptions, topic_matches
 from state.model import Outcome, PublishProperties, QoS, Subscription
-from tests.scenarios.scenario import Scenario
+from state.session_codec import decode_session, encode_session
+from state.settings import SessionSettings
+from tests.scenarios.scenario import CLIENT, Scenario
 
 # --- the window -------------------------------------------------------------------------------------------------------------
 
@@ -115,6 +117,26 @@ def test_a_smaller_maximum_packet_size_on_resume_applies_to_the_replay() -> None
     s = Scenario().connect(version=5).submit("a", payload=b"x" * 40).submit("b").lose_connection()
     s.sees()
     s.connect(version=5, maximum_packet_size_bytes=30)
+    assert s.sees() == ["CONNACK present", "PUBLISH 2 b DUP"]
+    assert s.outcomes == {"a": Outcome.TOO_LARGE}
+
+
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_message_from_before_the_limit_of_records_was_lowered_ends(version: int) -> None:
+    s = Scenario(max_record_bytes=200_000).connect(version=version).submit("large", payload=bytes(198_000)).submit("small")
+    assert [p.payload for p in s.sent(SendPublish)] == [b"small"]
+    assert s.dead_letters == [("large", Outcome.TOO_LARGE)]
+    assert "200000 are allowed now (engine.max_record_bytes)" in s.receipt("large").detail
+    s = Scenario(max_record_bytes=200_000).connect(version=version).submit("a", payload=bytes(197_000))
+    assert s.packet_ids == [1]
+
+
+def test_such_a_message_in_the_window_ends_when_it_is_sent_again() -> None:
+    s = Scenario(max_record_bytes=0).connect().submit("a", payload=bytes(300_000)).submit("b").lose_connection()
+    s.sees()
+    s.settings = SessionSettings(max_record_bytes=200_000)
+    s.session = decode_session(encode_session(s.session), client_id=CLIENT, settings=s.settings)
+    s.connect()
     assert s.sees() == ["CONNACK present", "PUBLISH 2 b DUP"]
     assert s.outcomes == {"a": Outcome.TOO_LARGE}
 

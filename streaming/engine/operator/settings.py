@@ -55,8 +55,12 @@ class SettingsOfClients:
     """Finds the session settings of a client id; caches the answers for recent clients."""
 
     def __init__(self, settings: PipelineSettings) -> None:
-        patterns = [(re.compile(fnmatch.translate(profile.pattern)), profile.session) for profile in settings.profiles]
-
+        of_all, *of_profiles = (
+            replace(session, max_record_bytes=settings.limits.max_record_bytes)
+            for session in (settings.session, *(profile.session for profile in settings.profiles))
+        )
+        expressions = (re.compile(fnmatch.translate(profile.pattern)) for profile in settings.profiles)
+        patterns = list(zip(expressions, of_profiles, strict=True))
         policies = Policies(settings.policies)
 
         @cache
@@ -65,9 +69,9 @@ class SettingsOfClients:
 
         @lru_cache(maxsize=65_536)
         def lookup(client_id: str) -> SessionSettings:
-            session = next((session for pattern, session in patterns if pattern.match(client_id)), settings.session)
+            session = next((session for pattern, session in patterns if pattern.match(client_id)), of_all)
             return combined(session, policies.of(client_id)) if settings.policies or settings.exchanges.declared else session
 
         # Without profiles and policies there is nothing to look up or cache.
         variable = patterns or settings.policies or settings.exchanges.declared
-        self.of = lookup if variable else lambda client_id: settings.session
+        self.of = lookup if variable else lambda client_id: of_all

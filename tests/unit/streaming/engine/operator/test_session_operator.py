@@ -10,6 +10,7 @@ from state.commands import AcceptConnection, OpenFastPath, SendPublish
 from state.events import Capability, ClientConnected, ConnectionLost, FastSent, PubAckReceived, Subscribed
 from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
+from state.records.settings import RecordLimits
 from state.settings import SessionSettings
 from streaming.engine.operator import session_operator
 from streaming.engine.operator.cells import EVENTS, MESSAGES
@@ -200,3 +201,17 @@ def test_fast_sends_are_adopted_and_a_wrong_report_costs_one_record() -> None:
     assert (receipt["outcome"], receipt["fast_path"], receipt["accepted_ms"]) == ("delivered", True, NOW)
     (letter,) = of(told, "dead-letters")
     assert b"SessionMisuse" in letter["headers"]["x-detail"]
+
+
+def test_a_queued_message_that_no_record_can_carry_any_more_is_a_dead_letter() -> None:
+    host = Host()
+    host.run(host.connected())
+    host.run(host.event(ConnectionLost(connection_id=1, reason="cable")))
+    host.run(host.message(b"x" * 250_000))
+    limits = RecordLimits(max_payload_bytes=1_000, max_record_bytes=140_000)
+    lowered = Host(PipelineSettings(commands_partitions=2, limits=limits))
+    lowered.value = host.value
+    records = lowered.run(lowered.event(ClientConnected(connection_id=2, commands_partition=1, clean_start=False)))
+    (letter,) = of(records, "dead-letters")
+    assert letter["headers"]["x-first-death-reason"] == b"too-large"
+    assert all(len(record["value"] or b"") < 140_000 for record in of(records, "commands"))
