@@ -30,6 +30,7 @@ from trials.attacks import packets
 from trials.attacks.connect_flood import flood_with_connects
 from trials.attacks.device import Device, Refused
 from trials.attacks.half_open import hold_half_open
+from trials.attacks.record_bombs import RecordBombs
 
 Address = tuple[str, int]
 Done = Counter[str]
@@ -171,6 +172,17 @@ async def sessions(address: Address, size: int, done: Done) -> None:
     await _at_once(_WORKERS, one, done, pause_s=0)
 
 
+async def record_bombs(address: Address, size: int, done: Done, *, kafka: str = "") -> None:
+    """Writes records of a few hundred KB with `size` MiB in them, and connects meanwhile. kafka: empty = only connects."""
+    attack_ = RecordBombs(address, done)
+    stop = Event()
+    writing = asyncio.to_thread(attack_.write, kafka, size, stop) if kafka else asyncio.sleep(0)
+    try:
+        await asyncio.gather(attack_.connect_again_and_again(), writing)
+    finally:
+        stop.set()
+
+
 async def _on_a_thread(run: Callable[[Address, int, Done, Event], None], address: Address, size: int, done: Done) -> None:
     stop = Event()
     try:
@@ -202,15 +214,16 @@ class Attack:
     """An attack and its extent.
 
     size, small: connections, or what the function counts; small for a short test. messages: waiting for the attackers, with
-    payload_bytes each.
+    payload_bytes each. writes: it gets the address of Kafka, too.
     """
 
-    run: Callable[[Address, int, Done], Awaitable[None]]
+    run: Callable[..., Awaitable[None]]
     what: str
     size: int
     small: int
     messages: int = 0
     payload_bytes: int = 0
+    writes: bool = False
 
 
 ATTACKS: Final = {
@@ -231,6 +244,7 @@ ATTACKS: Final = {
         Attack(run=headers, what="8 KB and 64 KiB of headers, {size} devices", size=10, small=4),
         Attack(run=qos0_flood, what="QoS 0 flood, {size} devices", size=4, small=2),
         Attack(run=bombs, what="65,000 user properties, {size} devices", size=10, small=4),
+        Attack(run=record_bombs, what="records of {size} MiB in 300 KB", size=300, small=120, writes=True),
         Attack(run=sessions, what="{size:,} client ids, infinite expiry", size=1_000_000, small=2_000),
     )
 }
@@ -268,7 +282,8 @@ async def attack(name: str, address: Address, size: int, seconds: float, *, kafk
     try:
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                await ATTACKS[name].run(address, size, done)
+                options = {"kafka": kafka} if ATTACKS[name].writes else {}
+                await ATTACKS[name].run(address, size, done, **options)
     finally:
         stop.set()
         if sending.is_alive():

@@ -4,6 +4,7 @@ kafka-python's consumer decompresses whole batches, so its answers are taken bef
 3.0.12: `Fetcher.send_fetches` and the queue `Fetcher._completed_fetches` are private; a test reads each codec with them.
 """
 
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
@@ -16,7 +17,8 @@ from kafka.errors import KafkaTimeoutError, for_code
 from streaming.engine.intake.record_sizes import BatchFacts, RecordFacts, batches
 
 _ANSWER_S: Final = 10.0
-_POLL_S: Final = 0.01
+_AGAIN_S: Final = 0.1
+"""A fetch cannot be sent before the leader is known, and nothing tells of that."""
 _CONFIG: Final = {
     "client_id": "inflight-engine-log",
     "group_id": None,
@@ -40,9 +42,10 @@ def _read_records(client_options: Mapping[str, Any], topic: str, number: int, be
     partition = TopicPartition(topic, number)
     with closing(KafkaConsumer(**_CONFIG, **client_options)) as consumer:
         consumer.assign([partition])
+        fetches = RawFetches(consumer)
         while begin < end:
             consumer.seek(partition, begin)
-            found = list(batches(_fetched(consumer)))
+            found = list(batches(_fetched(fetches)))
             if not found:
                 raise ValueError(f"the answer at offset {begin} in partition {number} of {topic} has no whole batch")
             yield from _within(found, begin, end)
@@ -58,16 +61,37 @@ def _within(found: list[BatchFacts], begin: int, end: int) -> Iterator[RecordFac
                 yield record
 
 
-def _fetched(consumer: Any) -> bytes:
+def _fetched(fetches: "RawFetches") -> bytes:
     """Returns the answer to one fetch. Raises KafkaTimeoutError if none with records came in ten seconds."""
-    fetcher, deadline = consumer._fetcher, time.monotonic() + _ANSWER_S
-    while time.monotonic() < deadline:
-        fetcher.send_fetches()
-        while fetcher._completed_fetches:
-            answer = fetcher._completed_fetches.popleft().partition_data
-            if answer.error_code:
-                raise for_code(answer.error_code)()
-            if answer.records:
-                return bytes(answer.records)
-        time.sleep(_POLL_S)
+    for _, data in fetches.wait(_ANSWER_S):
+        return data
     raise KafkaTimeoutError(f"Kafka did not return a record within {_ANSWER_S:g} s")
+
+
+class RawFetches:
+    """The answers to a consumer's fetches, which it does not parse. `poll` of that consumer may not be called."""
+
+    def __init__(self, consumer: Any) -> None:
+        self._fetcher = consumer._fetcher
+        self._answered = threading.Event()
+
+    def wait(self, timeout_s: float) -> list[tuple[TopicPartition, bytes]]:
+        """Returns what has come from the consumer's positions on, at the time-out nothing. Raises KafkaError."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            self._answered.clear()
+            for future in self._fetcher.send_fetches():
+                future.add_both(lambda _: self._answered.set())
+            found = list(self._found())
+            left_s = deadline - time.monotonic()
+            if found or left_s <= 0:
+                return found
+            self._answered.wait(min(left_s, _AGAIN_S))
+
+    def _found(self) -> Iterator[tuple[TopicPartition, bytes]]:
+        while self._fetcher._completed_fetches:
+            fetch = self._fetcher._completed_fetches.popleft()
+            if fetch.partition_data.error_code:
+                raise for_code(fetch.partition_data.error_code)()
+            if fetch.partition_data.records:
+                yield fetch.topic_partition, bytes(fetch.partition_data.records)

@@ -38,9 +38,14 @@ class RecordFacts(NamedTuple):
 
 
 class BatchFacts(NamedTuple):
-    """A batch of the log. end: the offset after it. records: of no control batch, and of none in a format before Kafka 0.11."""
+    """A batch of the log.
+
+    end: the offset after it. has_records: False for a control batch, and for the formats before Kafka 0.11. records: read when
+    they are asked for.
+    """
 
     end: int
+    has_records: bool
     records: Iterator[RecordFacts]
 
 
@@ -52,8 +57,9 @@ def batches(data: bytes) -> Iterator[BatchFacts]:
         end = start + _BEFORE_LENGTH + length
         if end > len(data):
             return  # the broker has cut it; the next fetch begins with it
-        is_data = magic == _MAGIC and not attributes & _CONTROL
-        yield BatchFacts(base + last_delta + 1, _records(memoryview(data)[start:end]) if is_data else iter(()))
+        has_records = magic == _MAGIC and not attributes & _CONTROL
+        records = _records(memoryview(data)[start:end]) if has_records else iter(())
+        yield BatchFacts(base + last_delta + 1, has_records, records)
         start = end
 
 

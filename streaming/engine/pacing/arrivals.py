@@ -1,7 +1,7 @@
 """Waits for the next record of some topics.
 
 A kafka-python consumer has one outstanding fetch, which the broker answers when a record is appended. It belongs to no consumer
-group and commits nothing.
+group and commits nothing. The answer is not decompressed, because a batch of some KB may hold hundreds of MB.
 """
 
 import threading
@@ -12,6 +12,8 @@ from typing import Any, Final
 import structlog
 from kafka import KafkaConsumer, TopicPartition
 
+from streaming.engine.intake.record_log import RawFetches
+from streaming.engine.intake.record_sizes import batches
 from streaming.spark_internals.checkpoint import Offsets
 
 _log: Final = structlog.get_logger(__name__)
@@ -42,6 +44,7 @@ class Arrivals:
         self._closed = threading.Event()
         self._in_use = threading.Lock()
         self._consumer: Any = None
+        self._fetches: Any = None
         self._sought: dict[TopicPartition, int] = {}
 
     def wait(self, end: Offsets, timeout_s: float) -> None:
@@ -70,11 +73,16 @@ class Arrivals:
             return
         if self._consumer is None:
             self._consumer = KafkaConsumer(**self._options)
+            self._fetches = RawFetches(self._consumer)
         self._seek({TopicPartition(topic, n): offset for topic, offsets in end.items() for n, offset in offsets.items()})
         while not self._closed.is_set() and (left_s := deadline - time.monotonic()) > 0:
-            if self._consumer.poll(timeout_ms=1_000 * min(left_s, _POLL_S), max_records=1):
-                self._sought.clear()  # the consumer's position is after the record
-                return
+            for partition, data in self._fetches.wait(min(left_s, _POLL_S)):
+                for batch in batches(data):
+                    if batch.end <= self._sought[partition]:
+                        continue  # fetched before the last micro-batch
+                    if batch.has_records:
+                        return
+                    self._consumer.seek(partition, batch.end)
 
     def _seek(self, wanted: dict[TopicPartition, int]) -> None:
         if wanted.keys() != set(self._consumer.assignment()):

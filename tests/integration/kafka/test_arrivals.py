@@ -1,5 +1,6 @@
 """The engine's wait for the next record, with a real broker."""
 
+import resource
 import threading
 import time
 from collections.abc import Iterator
@@ -72,6 +73,29 @@ def test_an_open_transaction_is_no_arrival(kafka: SharedKafka, arrivals: Arrival
     assert waited_s(arrivals, topic, (0, 0), 0.5) >= 0.5
     writer.commit_transaction()
     assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    writer.close()
+
+
+def test_the_marker_of_a_transaction_is_no_arrival(kafka: SharedKafka, arrivals: Arrivals, topic: str) -> None:
+    writer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, transactional_id="arrivals-behind")
+    writer.init_transactions()
+    writer.begin_transaction()
+    writer.send(topic, b"x", partition=0).get(30)
+    writer.commit_transaction()
+    assert waited_s(arrivals, topic, (1, 0), 0.5) >= 0.5, "the marker is no record"
+    writer.begin_transaction()
+    writer.send(topic, b"x", partition=0).get(30)
+    writer.commit_transaction()
+    assert waited_s(arrivals, topic, (1, 0), LONG_S) < PROMPT_S
+    writer.close()
+
+
+def test_a_record_of_many_megabytes_is_an_arrival_at_once(kafka: SharedKafka, arrivals: Arrivals, topic: str) -> None:
+    writer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, compression_type="gzip", max_request_size=1 << 30)
+    writer.send(topic, bytes(100 << 20), partition=0).get(60)
+    before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert waited_s(arrivals, topic, (0, 0), LONG_S) < PROMPT_S
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 32 << 10
     writer.close()
 
 

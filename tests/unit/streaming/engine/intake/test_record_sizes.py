@@ -82,7 +82,7 @@ def test_a_record_that_is_longer_than_it_says_is_damaged() -> None:
 def test_control_batches_have_an_end_and_no_records() -> None:
     data = bytearray(batch((1, b"k", b"v", [])))
     data[22] |= 0x20
-    assert [(one.end, list(one.records)) for one in batches(bytes(data))] == [(1, [])]
+    assert [(one.end, one.has_records, list(one.records)) for one in batches(bytes(data))] == [(1, False, [])]
 
 
 def test_a_topic_with_append_time_has_the_time_of_the_batch() -> None:
