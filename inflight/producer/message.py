@@ -11,6 +11,7 @@ from inflight.producer.settings import ProducerSettings
 from state.model import ClientId, MessageId
 from state.records import messages as contract
 from state.records.messages import BrokenContract
+from state.records.record import header_bytes
 
 _RECORD_OVERHEAD_BYTES: Final = 128
 _OWN_HEADERS: Final = contract.NAMED | {
@@ -105,7 +106,7 @@ def build_message(
     if headers:
         made += _extra_headers(headers)
     _check(made, value, settings)
-    size = len(key) + len(value) + _headers_bytes(made) + _RECORD_OVERHEAD_BYTES
+    size = len(key) + len(value) + sum(header_bytes(*header) for header in made) + _RECORD_OVERHEAD_BYTES
     return MessageRecord(client_id, message_id, key, value, [(name, text) for name, text in made], size)
 
 
@@ -119,17 +120,12 @@ def _extra_headers(headers: ExtraHeaders) -> list[_Header]:
 
 
 def _check(headers: list[_Header], payload: bytes, settings: ProducerSettings) -> None:
-    size = _headers_bytes(headers)
-    if size > settings.max_headers_bytes:
-        raise InvalidMessage(f"the headers have {size} bytes: {settings.max_headers_bytes} are allowed (max_headers_bytes)")
+    if (fault := contract.headers_fault(headers, settings.max_headers_bytes)) is not None:
+        raise InvalidMessage(f"{fault} (max_headers_bytes)")
     try:
         contract.parse_message(headers, payload=payload, accepted_ms=0, default_message_id="")
     except BrokenContract as refusal:
         raise InvalidMessage(str(refusal)) from refusal
-
-
-def _headers_bytes(headers: list[_Header]) -> int:
-    return sum(len(name.encode()) + len(value) for name, value in headers)
 
 
 def _pairs(

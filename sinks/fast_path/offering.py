@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
@@ -11,7 +11,12 @@ from sinks.kafka.group_consumer import ConsumedRecord
 from state.commands import OfferPublish
 from state.errors import UnreadableRecord
 from state.model import ClientId, Position
+from state.records.record import HEADER_BYTES
 from state.records.routes import Route
+from state.records.settings import RecordLimits
+
+_MOST_HEADERS: Final = RecordLimits().max_headers_bytes // HEADER_BYTES
+"""A record with more is no message. An offer of a million headers would hold up all devices of a gateway."""
 
 
 class FastPathState(Enum):
@@ -107,6 +112,8 @@ class OfferRouter:
                 headers = tuple(record.headers)
             except UnreadableRecord:
                 continue  # Spark reads it in its own way
+            if len(headers) > _MOST_HEADERS:
+                continue
             offer = OfferPublish(
                 connection_id=connection_id if route is None else route.connection_id,
                 position=Position(partition, record.offset),

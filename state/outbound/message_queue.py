@@ -25,7 +25,7 @@ class MessageQueue:
 
     Attributes:
         max_len: Messages; 0 = no limit of messages or bytes.
-        max_bytes: Payloads, properties and headers together; 0 = no limit.
+        max_bytes: What the messages cost (`Delivery.size_bytes`); 0 = no limit.
         passed_over: How often in a row each waiting priority was passed over.
     """
 

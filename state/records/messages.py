@@ -26,7 +26,7 @@ from state.events import MessageRefused, MessageSubmitted
 from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS
 from state.records import properties
 from state.records.properties import PROPERTIES, PropertyKind, generated, property_headers
-from state.records.record import Header
+from state.records.record import HEADER_BYTES, Header, header_bytes
 from state.records.settings import RecordLimits
 
 TOPIC: Final = "mqtt-topic"
@@ -199,12 +199,23 @@ def _check_sizes(headers: Sequence[HeaderLike], payload: bytes, limits: RecordLi
         raise BrokenContract(
             f"the payload has {len(payload)} bytes: {limits.max_payload_bytes} are allowed (engine.max_payload_bytes)"
         )
-    if headers and (size := _headers_bytes(headers)) > limits.max_headers_bytes:
-        raise BrokenContract(f"the headers have {size} bytes: {limits.max_headers_bytes} are allowed")
+    if (fault := headers_fault(headers, limits.max_headers_bytes)) is not None:
+        raise BrokenContract(fault)
 
 
-def _headers_bytes(headers: Sequence[HeaderLike]) -> int:
-    return sum(len(header.key.encode()) + len(header.value or b"") for header in headers)
+def headers_fault(headers: Sequence[HeaderLike], max_bytes: int) -> str | None:
+    """Returns why these headers are too large for a message; None if they are not.
+
+    Args:
+        max_bytes: Names, values and `HEADER_BYTES` for each header.
+    """
+    size = sum([header_bytes(header.key, header.value) for header in headers])
+    if size <= max_bytes:
+        return None
+    return (
+        f"the headers have {size} bytes, each one counted with its name, its value and {HEADER_BYTES} bytes, and there are "
+        f"{len(headers)}: {max_bytes} bytes are allowed"
+    )
 
 
 def _message_id(raw: bytes) -> str:

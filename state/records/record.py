@@ -24,6 +24,10 @@ VERSION_BYTE: Final = bytes([WIRE_VERSION])
 NEWER_MARK: Final = b"\xc1inflight"
 """0xC1 begins no value in msgpack."""
 
+HEADER_BYTES: Final = 32
+"""The cost of a header beside its name and value, also of an empty one. Kafka writes two lengths (2 to 10 bytes). The blob of a
+session has 4 to 11 bytes for it, Spark's cell about 20. HTTP/2 counts 32 (RFC 9113, 6.5.2)."""
+
 IS_TIME: Final = "is_time"
 TimeMs: TypeAlias = Annotated[int, msgspec.Meta(extra={IS_TIME: True})]
 """Milliseconds since 1970. The mark tells the archive that 32 bits are not enough (streaming/archive/spark_types.py)."""
@@ -53,6 +57,11 @@ class SinkRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     value: bytes | None
     headers: tuple[Header, ...] | None = None
     partition: int | None = None
+
+
+def header_bytes(name: str, value: bytes | None) -> int:
+    """Returns what a header costs, which is what limits of headers count."""
+    return HEADER_BYTES + len(name.encode()) + len(value or b"")
 
 
 def without_version(data: bytes, newest: int = WIRE_VERSION) -> memoryview:

@@ -70,11 +70,11 @@ def test_a_newcomer_that_was_not_let_in_may_be_sent_again_under_its_id() -> None
 
 
 def test_the_byte_limit_counts_payloads_and_holds_by_itself() -> None:
-    s = Scenario(max_mqueue_bytes=10).submit("a", "b", payload=b"12345")
+    s = Scenario(max_mqueue_bytes=12).submit("a", "b", payload=b"12345")
     assert s.queued == ["a", "b"]
     s.submit("c", payload=b"1")
     assert s.queued == ["b", "c"]
-    assert s.session.summary().queued_bytes == 6
+    assert s.session.summary().queued_bytes == 6 + 2 * len("t")
     s.submit("d", payload=b"123456789")
     assert s.queued == ["c", "d"]
     s.submit("e", payload=b"1234567")
@@ -95,7 +95,7 @@ def test_zero_means_no_limit(limits: dict[str, int]) -> None:
     with s.micro_batch():
         s.submit(*(f"m{i}" for i in range(3_000)), payload=b"x" * 1_000)
     assert s.session.summary().queued == 3_000
-    assert s.session.summary().queued_bytes == 3_000_000
+    assert s.session.summary().queued_bytes == 3_000 * (1_000 + len("t"))
 
 
 def test_with_overflow_reject_the_new_message_is_refused() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 
-from state.records.record import Header, SinkRecord
+from state.records.record import Header, SinkRecord, header_bytes
 from streaming.engine.operator.cells import Frames
 
 SINK_SCHEMA: Final = "topic string, key binary, value binary, headers array<struct<key: string, value: binary>>, partition int"
@@ -37,7 +37,8 @@ class SinkRows:
     def size_bytes(record: SinkRecord) -> int:
         """Returns the approximate size."""
         headers = record.headers
-        return len(record.value or b"") + (sum(len(header.value or b"") for header in headers) if headers else 0)
+        size = sum([header_bytes(header.key, header.value) for header in headers]) if headers else 0
+        return len(record.value or b"") + size
 
     @staticmethod
     def column(records: Sequence[SinkRecord], length: int) -> pa.StructArray:

@@ -87,6 +87,13 @@ def test_a_too_large_message_is_not_offered_and_is_remembered() -> None:
     assert found.offer.previous == 10
 
 
+def test_a_record_with_too_many_headers_is_not_offered_and_is_remembered() -> None:
+    router = Router(a=5)
+    assert router.read(Record(b"a", 10, headers=(("", b""),) * 2_049)).here == []
+    ((_, offer),) = router.read(Record(b"a", 11)).here
+    assert offer.previous == 10
+
+
 def test_under_pressure_nothing_is_offered_and_what_was_not_is_remembered() -> None:
     router = Router(a=5)
     offers = router.read(Record(b"a", 10), Record(b"b", 11), under_pressure=True)

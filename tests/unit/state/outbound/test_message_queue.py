@@ -2,10 +2,12 @@
 
 from collections import Counter
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from state.model import PublishProperties
+from state.dead_letters.dead_letter import with_death
+from state.model import Outcome, PublishProperties
 from state.outbound.inflight_window import Delivery
 from state.outbound.message_queue import STARVATION_LIMIT, MessageQueue
 from tests.scenarios.scenario import message
@@ -45,11 +47,11 @@ def test_no_waiting_priority_is_passed_over_more_often_than_the_limit(priorities
     assert not queue
 
 
-def test_properties_and_headers_count_like_payload() -> None:
+def test_all_that_is_stored_of_a_message_counts_like_payload() -> None:
     properties = PublishProperties(content_type="t" * 10, user_properties=(("name", "v" * 100),))
-    taken = message("m", payload=b"x" * 7, properties=properties, headers=(("trace", b"h" * 200),))
+    taken = message("m", topic="ü", payload=b"x" * 7, properties=properties, headers=(("träce", b"h" * 200),))
     large = Delivery(message=taken, qos=taken.qos, order=1)
-    assert large.size_bytes == 7 + (3 + 10) + (1 + 2 + 4 + 2 + 100) + (5 + 200)
+    assert large.size_bytes == 2 + 7 + (3 + 10) + (1 + 2 + 4 + 2 + 100) + (32 + 6 + 200)
     queue = MessageQueue(max_len=10, max_bytes=400)
     queue.append(large)
     assert queue.size_bytes == large.size_bytes
@@ -57,6 +59,15 @@ def test_properties_and_headers_count_like_payload() -> None:
     assert queue.would_overflow(large.size_bytes)
     assert queue.make_room(Delivery(message=taken, qos=taken.qos, order=2)) == [large]
     assert queue.size_bytes == 0
+
+
+def test_empty_headers_and_deaths_are_not_free() -> None:
+    many = message("m", payload=b"1", headers=(("", b""),) * 500_000)
+    queue = unlimited()
+    queue.append(Delivery(message=many, qos=many.qos, order=1))
+    assert queue.size_bytes > len(msgspec.msgpack.encode(many)) > 1_900_000
+    dead = with_death(many, queue="q" * 500, reason=Outcome.EXPIRED, time_ms=7, exchange="x")
+    assert Delivery(message=dead, qos=dead.qos, order=2).size_bytes > queue.size_bytes + 500
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 2), st.integers(0, 9)), max_size=60), st.integers(0, 20))
@@ -77,7 +88,7 @@ def test_its_counts_are_those_of_its_content_and_order_is_kept(drawn: list[tuple
         assert not max_len or len(queue) <= max_len
     kept = list(queue)
     assert len(kept) == len(queue)
-    assert sum(len(d.message.payload) for d in kept) == queue.size_bytes
+    assert sum(len(d.message.topic) + len(d.message.payload) for d in kept) == queue.size_bytes
     assert not max_len or queue.size_bytes <= 50
     assert sorted(d.order for d in kept + dropped) == list(range(len(drawn)))
     assert kept == sorted(kept, key=lambda d: (-d.message.priority, d.order))
@@ -106,7 +117,7 @@ def test_a_message_may_come_back_to_an_empty_queue_and_to_its_end() -> None:
 
 
 def test_a_queue_within_its_limits_is_not_trimmed() -> None:
-    queue = MessageQueue(max_len=2, max_bytes=2)
+    queue = MessageQueue(max_len=2, max_bytes=4)
     assert queue.trim(newest_first=False) == []
     for order in range(2):
         queue.append(delivery(order))

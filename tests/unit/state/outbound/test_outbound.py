@@ -61,7 +61,7 @@ def test_a_queue_at_its_high_watermark_throttles_and_says_how_long_it_is() -> No
     client.submit(7)
     assert client.throttle is None
     client.submit(1)
-    assert client.throttle == SetThrottle(since_ms=1_000, reason="8 messages (8 bytes) wait for the client")
+    assert client.throttle == SetThrottle(since_ms=1_000, reason="8 messages (16 bytes) wait for the client")
 
 
 def test_a_client_stays_throttled_down_to_the_low_watermark() -> None:
@@ -82,7 +82,7 @@ def test_a_client_stays_throttled_down_to_the_low_watermark() -> None:
 
 def test_bytes_count_like_messages() -> None:
     client = Client(max_mqueue_len=1_000, max_mqueue_bytes=100)
-    client.submit(1, payload=b"x" * 79)
+    client.submit(1, payload=b"x" * 78)
     assert client.throttle is None
     client.submit(1)
     assert client.throttle is not None

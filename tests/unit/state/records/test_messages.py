@@ -152,7 +152,8 @@ def test_a_broken_message_without_a_usable_id_is_called_by_its_position(headers:
     ("headers", "payload", "words"),
     [
         ((TOPIC,), b"p" * 101, "the payload has 101 bytes: 100 are allowed"),
-        ((TOPIC, ("x", b"y" * 50)), b"", "the headers have 64 bytes: 50 are allowed"),
+        ((TOPIC, ("x", b"y" * 50)), b"", "and there are 2: 50 bytes are allowed"),
+        ((TOPIC, ("", b"")), b"", "the headers have 77 bytes"),
     ],
 )
 def test_a_message_that_is_too_large_is_told_so_with_its_size(

@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from state.records.record import Header, SinkRecord
+from state.records.record import HEADER_BYTES, Header, SinkRecord
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 
 FULL = SinkRecord("t", b"\xff", b"\x00", headers=(Header("h", b"\x01"), Header("h", None), Header("ß", b"")), partition=3)
@@ -37,5 +37,5 @@ def test_a_record_is_a_row_and_padding_is_null(records: list[SinkRecord], rows: 
 def test_headers_count_for_the_size_of_a_batch() -> None:
     """A dead letter may have large ones and no payload."""
     large = SinkRecord("t", b"k", None, headers=(Header("h", b"x" * 1_000), Header("n", None)))
-    assert SinkRows.size_bytes(large) == 1_000
+    assert SinkRows.size_bytes(large) == 1_002 + 2 * HEADER_BYTES
     assert SinkRows.size_bytes(SinkRecord("t", b"k", b"12")) == 2
