@@ -37,6 +37,8 @@ _PARTITIONS_OF: Final = {"ledger": "messages", "routes": "messages"}
 """Topics that have as many as another one: the ledger grows with the messages, and a router reads both messages and routes."""
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
 _MAX_MESSAGE_BYTES: Final = 2 << 20
+_LEAST_DEAD_LETTER_BYTES: Final = 16 << 10
+"""Room for the facts of a death, which tell what died where and why."""
 _TIMEOUT_MS: Final = 30_000
 _LOOK_S: Final = 0.1
 _NO_TOPIC_ID: Final = str(uuid.UUID(int=0))
@@ -49,9 +51,10 @@ _TABLES: Final = ("throttle", "leases", "routes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """The wanted configuration of one topic. retention_ms: None = compacted. max_record_bytes: the least that it must accept.
-    min_insync_replicas: None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not
-    what its writer says; None = it need not.
+    """The wanted configuration of one topic. retention_ms: None = compacted. max_record_bytes: the largest record that Inflight
+    writes if it may. least_record_bytes: the topic must accept so much; records between the two are cut. min_insync_replicas:
+    None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not what its writer says;
+    None = it need not.
     """
 
     name: str
@@ -60,6 +63,7 @@ class TopicPlan:
     retention_ms: int | None
     minimum_retention_ms: int
     max_record_bytes: int
+    least_record_bytes: int
     min_insync_replicas: int | None = None
     brokers_time: str | None = None
 
@@ -108,14 +112,21 @@ class TopicReport:
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
     """The ten topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
+    max_record_bytes = settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES
     plan = partial(
         TopicPlan,
         replication_factor=names.replication_factor,
-        max_record_bytes=settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES,
+        max_record_bytes=max_record_bytes,
         min_insync_replicas=names.min_insync_replicas if names.min_insync_replicas > 0 else None,
     )
     bound = (  # a binding's topic has no least retention: its owner knows who reads it, and how soon
-        plan(name=name, partitions=names.partitions.dead_letters, retention_ms=retention.dead_letters, minimum_retention_ms=0)
+        plan(
+            name=name,
+            partitions=names.partitions.dead_letters,
+            retention_ms=retention.dead_letters,
+            minimum_retention_ms=0,
+            least_record_bytes=_LEAST_DEAD_LETTER_BYTES,
+        )
         for name in settings.dead_letter_topics
     )
     keys = ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases", "routes")
@@ -125,6 +136,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
             partitions=_PARTITIONS.get(key) or getattr(names.partitions, _PARTITIONS_OF.get(key, key)),
             retention_ms=None if key in _TABLES else getattr(retention, key, _COMMANDS_RETENTION_MS),
             minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
+            least_record_bytes=_LEAST_DEAD_LETTER_BYTES if key == "dead_letters" else max_record_bytes,
             brokers_time=_BROKERS_TIME.get(key),
         )
         for key in keys
@@ -165,6 +177,12 @@ def require_safe_topics(settings: Settings) -> TopicReport:
     return report
 
 
+def dead_letter_topic_bytes(settings: Settings, report: TopicReport) -> int:
+    """Returns the largest record that every topic of dead letters accepts."""
+    names = {settings.topics.dead_letters, *settings.dead_letter_topics}
+    return min(_record_limit(topic) for topic in report.topics if topic.name in names)
+
+
 def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[str], list[str]]:
     """(problems, warnings) of one existing topic. A problem names the configuration that mends it."""
     problems: list[str] = []
@@ -187,8 +205,13 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
                 f"{plan.name}: retention.bytes={actual.configs['retention.bytes']} deletes unread records when there are "
                 "many of them; set retention.bytes=-1 and watch the disk"
             )
-    limit = int(actual.configs.get("max.message.bytes", plan.max_record_bytes))
-    if limit < plan.max_record_bytes:
+    limit = _record_limit(actual)
+    if plan.least_record_bytes <= limit < plan.max_record_bytes:
+        warnings.append(
+            f"{plan.name}: max.message.bytes={limit} cuts large dead letters, as it is when the engine starts; "
+            f"set max.message.bytes={plan.max_record_bytes}"
+        )
+    elif limit < plan.max_record_bytes:
         problems.append(
             f"{plan.name}: max.message.bytes={limit} refuses the largest records of Inflight; "
             f"set max.message.bytes={plan.max_record_bytes} or lower engine.max_record_bytes"
@@ -199,6 +222,10 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
         )
     warnings += _replication_warnings(actual, brokers)
     return problems, warnings
+
+
+def _record_limit(actual: ActualTopic) -> int:
+    return int(actual.configs.get("max.message.bytes", _MAX_MESSAGE_BYTES))
 
 
 def _too_short(plan: TopicPlan, retention_ms: int) -> list[str]:

@@ -12,7 +12,7 @@ headers; and headers about its death, with RabbitMQ's names where it has one:
 | `x-exchange`, `x-routing-key` | what the dead letter was published with |
 | `x-detail` | what was wrong, for people |
 | `x-dead-letter-table` | the archive's table of a binding to `table:NAME` |
-| `x-truncated-from-bytes` | the original length of a payload that was cut |
+| `x-truncated-from-bytes`, `-headers`, `-deaths` | what a dead letter that had to be cut had before: bytes of payload, headers of the message, elements of `x-death` |
 | `x-source-topic`, `x-source-key` | the origin of a record that belongs to no session |
 | `x-replay-of`, `x-replays` | the dead letter that the message replays, and how often it was replayed |
 
@@ -26,7 +26,7 @@ from typing import Final
 import msgspec
 
 from state.commands import DeadLetter
-from state.model import ClientId, Death, DeathHistory, DestinationKind, Outcome
+from state.model import ClientId, Death, DeathHistory, DestinationKind, Message, Outcome
 from state.records.events import returned_record
 from state.records.messages import BCC, TOPIC, format_message
 from state.records.record import Header, SinkRecord, TimeMs
@@ -39,6 +39,8 @@ EXCHANGE: Final = "x-exchange"
 ROUTING_KEY: Final = "x-routing-key"
 DETAIL: Final = "x-detail"
 TRUNCATED: Final = "x-truncated-from-bytes"
+TRUNCATED_HEADERS: Final = "x-truncated-from-headers"
+TRUNCATED_DEATHS: Final = "x-truncated-from-deaths"
 TABLE: Final = "x-dead-letter-table"
 """The archive's table of a binding to `table:NAME`. Such a dead letter goes through the dead-letter topic."""
 SOURCE_TOPIC: Final = "x-source-topic"
@@ -48,7 +50,20 @@ REPLAYS: Final = "x-replays"
 
 _RECEIVED: Final = "x-received-"
 _ABOUT_THE_DEATH: Final = frozenset(
-    {DEATHS, EXCHANGE, ROUTING_KEY, DETAIL, TABLE, TRUNCATED, REPLAY_OF, REPLAYS, SOURCE_TOPIC, SOURCE_KEY}
+    {
+        DEATHS,
+        EXCHANGE,
+        ROUTING_KEY,
+        DETAIL,
+        TABLE,
+        TRUNCATED,
+        TRUNCATED_HEADERS,
+        TRUNCATED_DEATHS,
+        REPLAY_OF,
+        REPLAYS,
+        SOURCE_TOPIC,
+        SOURCE_KEY,
+    }
 )
 _MAX_KEY_BYTES: Final = 1_024
 """A longer key is not repeated in the record: it is the MQTT topic or a header of the message."""
@@ -56,6 +71,17 @@ _SHOWN_KEY_BYTES: Final = 1_024
 _SHOWN_HEADERS: Final = 32
 _SHOWN_NAME_CHARACTERS: Final = 256
 _SHOWN_VALUE_BYTES: Final = 1_024
+_MAX_DETAIL_BYTES: Final = 4_096
+"""A client's reason string alone may have 64 KiB."""
+_OWN_HEADERS_BYTES: Final = 1_024
+"""What a valid message may have beyond `max_headers_bytes`: its position as id, and the longer names of a foreign history."""
+_MARKERS_BYTES: Final = 256
+_RECORD_BYTES: Final = 128
+"""What a record and its batch take at most beside key, value and headers."""
+_KAFKA_HEADER_BYTES: Final = 10
+"""What a header takes at most beside name and value."""
+_PART: Final = 4
+"""The message's headers, and its history, get at most this part of a record that is too small for all."""
 _DEATH_OVERHEAD_BYTES: Final = 160
 """The length of one death as JSON without its texts, at least."""
 _FACTS: Final = ("reason", "queue", "exchange")
@@ -90,8 +116,13 @@ def dead_letter_record(
         size = len(to.name.encode())
         if size <= limits.max_client_id_bytes:
             message = msgspec.structs.replace(letter.message, history=fitted(history, limits.max_headers_bytes // 2))
-            return returned_record(topics.events, to.name, message)
-        detail = f"{letter.detail}; the exchange routed it to a client whose id has {size} bytes, which no client can have"
+            record = returned_record(topics.events, to.name, message)
+            if record_bytes(record) <= limits.max_record_bytes:
+                return record
+            fault = f"which is too large for a record of {limits.max_record_bytes} bytes (engine.max_record_bytes)"
+        else:
+            fault = f"whose id has {size} bytes, which no client can have"
+        detail = f"{letter.detail}; the exchange routed it to a client {fault}"
         letter = msgspec.structs.replace(letter, destination=None, detail=detail.removeprefix("; "))
     return _record_with_headers(letter, client_id, topics, limits, extra_headers)
 
@@ -181,31 +212,68 @@ def fitted(history: DeathHistory, max_bytes: int) -> DeathHistory:
     return msgspec.structs.replace(history, deaths=tuple(deaths))
 
 
+def record_bytes(record: SinkRecord) -> int:
+    """Returns the largest size that the record can have in Kafka, without compression."""
+    return _RECORD_BYTES + len(record.key) + len(record.value or b"") + _kafka_bytes(record.headers or ())
+
+
 def _record_with_headers(
     letter: DeadLetter, client_id: ClientId, topics: Topics, limits: RecordLimits, extra_headers: Iterable[Header]
 ) -> SinkRecord:
-    """Returns the record of a dead letter for a topic.
+    """Returns the record of a dead letter for a topic, cut so that no broker refuses it.
 
-    Payloads over `max_payload_bytes` and headers over `max_headers_bytes` are cut, so that no broker refuses the dead letter.
-    They never were a valid message, and the original record stays in its topic for the retention time.
+    The dead letter of a valid message is whole, unless the topics take less than a message of the largest size. Otherwise headers
+    and history of the message have limits, and the payload has what they leave. Markers say how much there was; the original
+    record stays in its topic for the retention time. If not even the facts of the death have room, those that have are written.
     """
-    message, to = letter.message, letter.destination
-    kept = [*format_message(message), *carried_headers(message.headers)]
-    if sum(len(header.key) + len(header.value or b"") for header in kept) > limits.max_headers_bytes:
-        kept = [_shortened(header) for header in kept[:_SHOWN_HEADERS]]
-    headers = [*kept, *extra_headers]
-    if message.history is not None:
-        headers += death_headers(fitted(message.history, limits.max_headers_bytes // 2))
+    message, to, key = letter.message, letter.destination, client_id.encode()
+    room = max(0, limits.max_dead_letter_bytes - _RECORD_BYTES - len(key) - _MARKERS_BYTES)
+    own, markers = _own_headers(message, min(limits.max_headers_bytes + _OWN_HEADERS_BYTES, room // _PART))
+    facts = [Header(TABLE, to.name.encode())] if to is not None and to.kind is DestinationKind.TABLE else []
     if letter.detail:
-        headers.append(Header(DETAIL, letter.detail.encode()))
-    if to is not None and to.kind is DestinationKind.TABLE:
-        headers.append(Header(TABLE, to.name.encode()))
-    payload = message.payload
-    if len(payload) > limits.max_payload_bytes:
-        headers.append(Header(TRUNCATED, b"%d" % len(payload)))
-        payload = payload[: limits.max_payload_bytes]
+        facts.append(Header(DETAIL, letter.detail.encode()[:_MAX_DETAIL_BYTES].decode(errors="ignore").encode()))
+    facts += extra_headers
+    if message.history is not None:
+        history = fitted(message.history, min(limits.max_headers_bytes // 2, room // _PART))
+        deaths, *others = death_headers(history)
+        facts += (*others, deaths)
+        if history is not message.history:
+            markers.append(Header(TRUNCATED_DEATHS, b"%d" % len(message.history.deaths)))
+    room -= _kafka_bytes(own)
+    facts = _that_fit(facts, room)
+    payload, room = message.payload, min(limits.max_payload_bytes, room - _kafka_bytes(facts))
+    if len(payload) > room:
+        markers.append(Header(TRUNCATED, b"%d" % len(payload)))
+        payload = payload[:room]
     topic = to.name if to is not None and to.kind is DestinationKind.TOPIC else ""
-    return SinkRecord(topic or topics.dead_letters, client_id.encode(), payload, headers=tuple(headers))
+    return SinkRecord(topic or topics.dead_letters, key, payload, headers=(*own, *facts, *markers))
+
+
+def _own_headers(message: Message, max_bytes: int) -> tuple[list[Header], list[Header]]:
+    """Returns the message's own headers, at most `max_bytes`, and a marker if they had to be cut."""
+    own = format_message(message)
+    if len(message.headers) * _KAFKA_HEADER_BYTES <= max_bytes:  # a million headers are not even looked at
+        whole = [*own, *carried_headers(message.headers)]
+        if _kafka_bytes(whole) <= max_bytes:
+            return whole, []
+    shown = [*own, *carried_headers(message.headers[:_SHOWN_HEADERS])][:_SHOWN_HEADERS]
+    marker = Header(TRUNCATED_HEADERS, b"%d" % (len(own) + len(message.headers)))
+    return _that_fit([_shortened(header) for header in shown], max_bytes), [marker]
+
+
+def _that_fit(headers: Iterable[Header], room: int) -> list[Header]:
+    """Returns the headers for which there is room after those before them."""
+    fitting = []
+    for header in headers:
+        size = _kafka_bytes((header,))
+        if size <= room:
+            fitting.append(header)
+            room -= size
+    return fitting
+
+
+def _kafka_bytes(headers: Iterable[Header]) -> int:
+    return sum([_KAFKA_HEADER_BYTES + len(header.key.encode()) + len(header.value or b"") for header in headers])
 
 
 def _shortened(header: Header) -> Header:

@@ -30,7 +30,7 @@ class RecordLimits:
 
     max_payload_bytes: int = Setting("a larger message is dead-lettered as `invalid`", (1, 64 * MIB)).default(262_144)
     max_headers_bytes: int = 65_536
-    """Names and values of all headers of a message; one with more is dead-lettered as `invalid`."""
+    """All headers of a message, each with its name, its value and `HEADER_BYTES`; one with more is dead-lettered as `invalid`."""
     max_record_bytes: int = Setting(
         "largest record that Inflight writes to Kafka; the topics must allow it (max.message.bytes)", (64 * KIB, 96 * MIB)
     ).default(900_000)
@@ -38,6 +38,10 @@ class RecordLimits:
     and of ledger rows are divided, payloads of dead letters that were never acceptable are cut."""
     max_client_id_bytes: int = 1_024
     """A longer key of a record addresses nobody; gateways refuse such clients."""
+
+    dead_letter_topic_bytes: int = 0x7FFF_FFFF
+    """The least `max.message.bytes` of the topics that get dead letters, as it is when the engine starts. It may be below
+    `max_record_bytes`: then dead letters are cut to it."""
 
     @property
     def max_message_record_bytes(self) -> int:
@@ -51,6 +55,11 @@ class RecordLimits:
         Gateways have acknowledged what is in it, perhaps before `max_record_bytes` was lowered, so it is several times as much.
         """
         return _EVENTS_BEFORE * self.max_record_bytes
+
+    @property
+    def max_dead_letter_bytes(self) -> int:
+        """The largest record that all topics of dead letters take."""
+        return min(self.max_record_bytes, self.dead_letter_topic_bytes)
 
     def __post_init__(self) -> None:
         needed = self.max_payload_bytes + 2 * self.max_headers_bytes

@@ -57,7 +57,7 @@ from streaming.engine.watching.session_stats import SessionStats, SessionStatsCo
 from streaming.engine.watching.watchdog import Watchdog
 from streaming.settings import OFF
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, is_local_path
-from streaming.topics import require_safe_topics
+from streaming.topics import dead_letter_topic_bytes, require_safe_topics
 
 _POLL_S: Final = 0.1
 _IDLE_POLL_S: Final = 1.0
@@ -117,7 +117,10 @@ def run_engine(
             added = added_partitions(files, settings, read)
             lineage = checkpoint_lineage(files, committed)
             pipeline_of = partial(
-                pipeline_settings, commands_partitions=partitions[settings.topics.commands], checkpoint_lineage=lineage
+                pipeline_settings,
+                commands_partitions=partitions[settings.topics.commands],
+                checkpoint_lineage=lineage,
+                dead_letter_topic_bytes=dead_letter_topic_bytes(settings, report),
             )
             start = partial(SessionsQuery, spark, settings, log, pipeline_of(settings), starting)
             if added is not None and added.ends:

@@ -30,7 +30,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from state.events import MessageReturned
 from state.model import Message
-from state.records.dead_letters import REPLAY_OF, REPLAYS, TRUNCATED, is_about_the_death, parse_death_headers
+from state.records.dead_letters import REPLAY_OF, REPLAYS, TRUNCATED, TRUNCATED_HEADERS, is_about_the_death, parse_death_headers
 from state.records.events import encode_event
 from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.messages import BrokenContract, parse_message
@@ -58,7 +58,7 @@ class SkipReason(StrEnum):
     TOO_OFTEN = "it has been replayed and has died too often (--max-replays)"
     NOT_KNOWN = "it died before the ledger records that were read, so it may have been replayed before (--again sends it)"
     NO_CLIENT = "it names no client (--to sends it to one)"
-    CUT = "its payload was cut, because it was larger than any message may be"
+    CUT = "its payload or its headers were cut, because it was larger than any message may be"
     NO_MESSAGE = "it breaks the contract of messages, so no session would take it"
 
 
@@ -131,7 +131,7 @@ def _skip(options: ReplayOptions, ledger_since_ms: int | None) -> Column:
         ((F.col("died_ms") < F.lit(ledger_since_ms or 0)) & F.lit(not options.again), SkipReason.NOT_KNOWN),
         (F.col("replays") >= options.max_replays, SkipReason.TOO_OFTEN),
         ((F.col("client_id") == "") & F.lit(options.to is None), SkipReason.NO_CLIENT),
-        (F.exists("headers", lambda header: header["key"] == TRUNCATED), SkipReason.CUT),
+        (F.exists("headers", lambda header: header["key"].isin(TRUNCATED, TRUNCATED_HEADERS)), SkipReason.CUT),
     ]
     chosen = F.lit(None).cast("string")
     for condition, why in reversed(rules):

@@ -2,8 +2,10 @@
 
 import json
 import random
+from contextlib import closing
 
 import pytest
+from kafka import KafkaProducer
 
 from state.events import ClientConnected, PubAckReceived
 from state.records.events import WAKE_UP_KEY, encode_event
@@ -46,6 +48,26 @@ def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None
     assert all((header["mqtt-topic"], header["x-mine"]) == (b"t", b"\xff\x00") for header in of_messages)
     receipts = [json.loads(record.value or b"") for record in pipeline.read(topics.receipts, len(BAD_KEYS))]
     assert {receipt["outcome"] for receipt in receipts} == {"invalid"}
+
+
+def test_empty_headers_by_the_hundred_thousand_do_not_stop_the_query(pipeline) -> None:
+    """They are a kilobyte in the log, and more than the topic takes in a dead letter that would repeat them."""
+    topics = pipeline.settings.topics
+    pipeline.start()
+    pipeline.connect("good")
+    with closing(
+        KafkaProducer(bootstrap_servers=pipeline.bootstrap_servers, compression_type="gzip", max_request_size=8 << 20)
+    ) as sender:
+        headers = [TOPIC, ("expiration", b"0"), *[("", b"")] * 600_000]
+        sender.send(topics.messages, b"payload", key=b"bad", headers=headers).get(60)
+    pipeline.send_message("good", b"after that")
+
+    assert [publish.payload for publish in pipeline.publishes(1)] == [b"after that"]
+    (letter,) = pipeline.read(topics.dead_letters, 1)
+    found = dict(letter.headers)
+    assert (letter.key, letter.value, found["x-truncated-from-headers"]) == (b"bad", b"payload", b"600004")
+    (receipt,) = pipeline.read(topics.receipts, 1)
+    assert json.loads(receipt.value or b"")["outcome"] == "invalid"
 
 
 def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:

@@ -39,8 +39,16 @@ _LINEAGE: Final = "history"
 _log: Final = structlog.get_logger(__name__)
 
 
-def pipeline_settings(settings: Settings, *, commands_partitions: int, checkpoint_lineage: str = "") -> PipelineSettings:
-    """Returns the part of the configuration that the Python workers need. commands_partitions: the number in Kafka."""
+def pipeline_settings(
+    settings: Settings, *, commands_partitions: int, checkpoint_lineage: str = "", dead_letter_topic_bytes: int | None = None
+) -> PipelineSettings:
+    """Returns the part of the configuration that the Python workers need.
+
+    commands_partitions: the number in Kafka. dead_letter_topic_bytes: see RecordLimits; None = unknown.
+    """
+    limits = settings.record_limits
+    if dead_letter_topic_bytes is not None:
+        limits = replace(limits, dead_letter_topic_bytes=dead_letter_topic_bytes)
     engine = settings.engine
     return PipelineSettings(
         commands_partitions=commands_partitions,
@@ -49,7 +57,7 @@ def pipeline_settings(settings: Settings, *, commands_partitions: int, checkpoin
         profiles=tuple(SessionProfile(pattern=pattern, session=session) for pattern, session in settings.session_profiles),
         policies=permitted(settings.policies, settings.permissions),
         exchanges=Exchanges(declared=settings.exchanges),
-        limits=settings.record_limits,
+        limits=limits,
         receipts=engine.receipts,
         ledger=engine.ledger,
         max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,
@@ -97,7 +105,14 @@ class SettingsLog:
         if before is not None:
             # Changes nothing that is emitted. A recreated topic may have fewer partitions than before.
             partitions = min(before.commands_partitions, current.commands_partitions)
-            before = replace(before, lean_worker=current.lean_worker, commands_partitions=partitions)
+            # A broker that refused dead letters would refuse them again. Cut ones are known by id and newest death all the same.
+            most_bytes = min(before.limits.dead_letter_topic_bytes, current.limits.dead_letter_topic_bytes)
+            before = replace(
+                before,
+                lean_worker=current.lean_worker,
+                commands_partitions=partitions,
+                limits=replace(before.limits, dead_letter_topic_bytes=most_bytes),
+            )
         return BatchSettings(current=current, from_batch=following, before=None if before == current else before)
 
     def _record(self, number: int | None, following: int, current: PipelineSettings) -> list[str]:

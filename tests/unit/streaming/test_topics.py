@@ -8,7 +8,7 @@ from kafka.admin import ConfigResource
 from kafka.errors import UnknownTopicOrPartitionError
 
 from streaming.config.settings import Settings
-from streaming.topics import ActualTopic, TopicPlan, ensure_topics, judge, planned_topics
+from streaming.topics import ActualTopic, TopicPlan, TopicReport, dead_letter_topic_bytes, ensure_topics, judge, planned_topics
 
 SETTINGS = Settings()
 PLANS = {plan.name: plan for plan in planned_topics(SETTINGS)}
@@ -110,6 +110,22 @@ def test_a_throttle_table_that_forgets_is_refused() -> None:
 def test_records_that_the_topic_would_refuse_are_a_problem() -> None:
     [problem] = problems_of("inflight.commands", {"max.message.bytes": "100000"})
     assert "max.message.bytes=100000" in problem
+
+
+def test_a_dead_letter_topic_that_takes_less_cuts_them_and_says_so() -> None:
+    settings = Settings(exchanges=[{"name": "dlx", "bindings": [{"key": "#", "to": "topic:mine"}]}])
+    plans = {plan.name: plan for plan in planned_topics(settings)}
+    topics = tuple(actual(plan) for plan in plans.values())
+    assert dead_letter_topic_bytes(settings, TopicReport(topics=topics)) == 2 << 20
+    for name in ("mine", "inflight.dead-letters"):
+        small = actual(plans[name], {"max.message.bytes": "100000"})
+        found, [warning] = judge(plans[name], small, brokers=1)
+        assert found == []
+        assert "max.message.bytes=100000 cuts large dead letters" in warning
+        assert dead_letter_topic_bytes(settings, TopicReport(topics=(*topics, small))) == 100_000
+        [problem], warnings = judge(plans[name], actual(plans[name], {"max.message.bytes": "16383"}), brokers=1)
+        assert "max.message.bytes=16383 refuses" in problem
+        assert warnings == []
 
 
 def test_kafkas_own_default_record_size_is_enough_for_the_default_limits() -> None:

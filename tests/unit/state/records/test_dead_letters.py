@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from state.commands import DeadLetter
 from state.dead_letters.dead_letter import with_death
-from state.events import MessageReturned
+from state.events import MessageRefused, MessageReturned, MessageSubmitted
 from state.model import DeathHistory, Destination, DestinationKind, Message, Outcome, PublishProperties, QoS
 from state.records.dead_letters import (
     carried_headers,
@@ -18,11 +18,12 @@ from state.records.dead_letters import (
     fitted,
     is_about_the_death,
     parse_death_headers,
+    record_bytes,
     source_headers,
 )
 from state.records.events import decode_events
-from state.records.messages import parse_message
-from state.records.record import Header, SinkRecord
+from state.records.messages import message_event, parse_message
+from state.records.record import Header, SinkRecord, header_bytes
 from state.records.settings import RecordLimits, Topics
 
 LIMITS = RecordLimits()
@@ -125,7 +126,102 @@ def test_what_was_too_large_is_cut_to_a_record_that_kafka_takes() -> None:
     record = dead_letter(Message(message_id="m", topic="t", payload=b"p" * 5_000_000, headers=huge))
     headers = record.headers or ()
     assert Header("x-truncated-from-bytes", b"5000000") in headers
-    assert len(record.value) + sum(len(h.key) + len(h.value or b"") for h in headers) < LIMITS.max_record_bytes
+    assert Header("x-truncated-from-headers", b"93") in headers
+    assert record_bytes(record) < LIMITS.max_record_bytes
+
+
+def test_a_million_empty_headers_make_a_dead_letter_that_kafka_takes() -> None:
+    given = [Header("mqtt-topic", b"t"), Header("expiration", b"0"), *[Header("", b"")] * 1_500_000]
+    refused = message_event(given, b"p", accepted_ms=1, default_message_id="m-0-7", limits=LIMITS)
+    assert isinstance(refused, MessageRefused)
+    assert "the headers have 48000086 bytes" in refused.detail
+    record = dead_letter(refused.message, refused.detail)
+    assert record_bytes(record) < 10_000
+    assert headers_of(record)["x-truncated-from-headers"] == b"1500004"
+    assert (headers_of(record)["message-id"], record.value) == (b"m-0-7", b"p")
+
+
+def test_the_largest_valid_message_leaves_its_dead_letter_whole() -> None:
+    """Its headers are as many and as large as they may be, and are renamed, and its detail and history are long."""
+    limits = RecordLimits(max_record_bytes=262_144 + 2 * 65_536)
+    largest = [
+        Header("mqtt-topic", b"t" * 1_000),
+        *[Header("x-death", b"1" * 9)] * 1_200,
+        Header("CC", b'["%s"]' % (b"k" * 4_000)),
+    ]
+    largest.append(Header("rest", b"r" * (65_536 - sum(header_bytes(h.key, h.value) for h in largest) - 36)))
+    event = message_event(largest, b"p" * 262_144, accepted_ms=1, default_message_id="i" * 270, limits=limits)
+    assert isinstance(event, MessageSubmitted)
+    message = event.message
+    for number in range(300):
+        message = with_death(message, queue=f"{number:1000}", reason=Outcome.EXPIRED, time_ms=7, exchange="x" * 255)
+    dead = with_death(message, queue="q" * 1_024, reason=Outcome.REJECTED, time_ms=7, exchange="x" * 255)
+    letter = DeadLetter(message=dead, reason=Outcome.REJECTED, time_ms=NOW, detail="ü" * 60_000)
+    record = dead_letter_record(letter, client_id="q" * 1_024, topics=Topics(), limits=limits)
+    assert record_bytes(record) <= limits.max_record_bytes
+    assert record.value == b"p" * 262_144
+    names = headers_of(record)
+    assert names["x-truncated-from-deaths"] == b"301"
+    assert {"x-truncated-from-bytes", "x-truncated-from-headers"}.isdisjoint(names)
+    assert len((names["x-detail"] or b"").decode()) == 2_048
+
+
+def test_a_client_that_no_event_can_reach_leaves_the_message_in_the_topic() -> None:
+    limits = RecordLimits(max_payload_bytes=10, max_headers_bytes=20, max_record_bytes=1_000)
+    given = letter(
+        Destination(kind=DestinationKind.CLIENT, name="c"), dead=msgspec.structs.replace(message(), payload=b"p" * 900)
+    )
+    record = dead_letter_record(given, client_id="c", topics=Topics(), limits=limits)
+    assert record.topic == "inflight.dead-letters"
+    assert b"too large for a record of 1000 bytes" in (headers_of(record)["x-detail"] or b"")
+
+
+TEXTS = st.text(max_size=40) | st.integers(0, 70_000).map("ü".__mul__)
+BYTES = st.binary(max_size=40) | st.integers(0, 400_000).map(bytes)
+KINDS = st.sampled_from(list(DestinationKind))
+
+
+@given(
+    st.integers(16_384, 1_000_000),
+    st.builds(
+        Message,
+        message_id=st.text(max_size=512),
+        topic=TEXTS,
+        payload=BYTES,
+        properties=st.builds(PublishProperties, user_properties=st.lists(st.tuples(TEXTS, TEXTS), max_size=9).map(tuple)),
+        headers=st.lists(st.tuples(TEXTS, BYTES), max_size=9).map(tuple)
+        | st.integers(0, 60_000).map(lambda count: (("x-death", b""),) * count),
+    ),
+    st.lists(st.text(max_size=1_000), max_size=20),
+    st.none() | st.builds(Destination, kind=KINDS, name=st.text(min_size=1, max_size=249)),
+    TEXTS,
+)
+def test_any_dead_letter_fits_its_topic_whatever_the_topic_takes(
+    topic_bytes: int, message: Message, queues: list[str], to: Destination | None, detail: str
+) -> None:
+    for queue in queues:
+        message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=7, exchange=queue[:255])
+    given = DeadLetter(message=message, reason=Outcome.EXPIRED, time_ms=NOW, detail=detail, destination=to)
+    limits = RecordLimits(dead_letter_topic_bytes=topic_bytes)
+    record = dead_letter_record(
+        given, client_id="q" * 1_000, topics=Topics(), limits=limits, extra_headers=source_headers("t", b"k")
+    )
+    assert record_bytes(record) <= (limits.max_record_bytes if record.topic == "inflight.events" else topic_bytes)
+    if record.topic == "inflight.events":
+        return
+    names = headers_of(record)
+    assert ("x-truncated-from-bytes" in names) is (len(record.value or b"") < len(message.payload))
+    assert ("x-dead-letter-table" in names) is (to is not None and to.kind is DestinationKind.TABLE)
+    if message.headers and "x-truncated-from-headers" not in names:
+        assert carried_headers(message.headers) is not None
+        assert set(carried_headers(message.headers)) <= set(record.headers or ())
+
+
+def test_a_limit_below_the_facts_of_a_death_leaves_some_of_them() -> None:
+    limits = RecordLimits(dead_letter_topic_bytes=600)
+    record = dead_letter_record(letter(None, detail="why"), client_id="c", topics=Topics(), limits=limits)
+    assert record_bytes(record) <= 600
+    assert headers_of(record)["x-detail"] == b"why"
 
 
 MESSAGE = Message(message_id="m", topic="a/b", payload=b"p", expiration_ms=5_000, expires_at_ms=9_000, accepted_ms=4_000)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType
 from state.dead_letters.policy import Policy
 from state.model import Destination, DestinationKind, Outcome
+from state.records.settings import RecordLimits
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.lifecycle.settings_log import SettingsLog
@@ -65,6 +66,18 @@ def test_after_a_commit_new_settings_hold_at_once() -> None:
     files.start(FIRST)
     files.planned(7, committed=True)
     assert files.start(SECOND) == BatchSettings(current=SECOND, from_batch=8)
+
+
+def test_what_the_dead_letter_topics_take_now_holds_for_every_micro_batch() -> None:
+    """A broker whose limit was lowered would refuse the same dead letter for ever."""
+    files = Files()
+    files.start(FIRST)
+    files.planned(7, committed=False)
+    small = replace(FIRST, limits=RecordLimits(dead_letter_topic_bytes=50_000))
+    made = files.start(small)
+    assert [made.of(batch_id).limits.max_dead_letter_bytes for batch_id in (7, 8)] == [50_000, 50_000]
+    files.planned(8, committed=False)
+    assert [files.start(FIRST).of(batch_id).limits.max_dead_letter_bytes for batch_id in (8, 9)] == [50_000, 900_000]
 
 
 def test_settings_that_no_micro_batch_has_got_are_replaced() -> None:
