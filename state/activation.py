@@ -176,6 +176,7 @@ class Activation:
                 policy=self.settings.policy,
                 exchanges=self.settings.exchanges,
                 detail=detail,
+                max_dead_letters=self.settings.max_dead_letters,
             )
         self.commands += message_end(
             delivery,

@@ -171,6 +171,8 @@ class DeathHistory(Value, frozen=True):
         last_exchange: The exchange to which the message was published before its newest death.
         last_time_ms: Time of the newest death.
         exchange, routing_key: What the dead letter was published with.
+        credit: How many more dead letters this copy may become, its own copies included (`session.max_dead_letters`); None =
+            not counted yet.
     """
 
     deaths: tuple[Death, ...]
@@ -181,6 +183,7 @@ class DeathHistory(Value, frozen=True):
     last_time_ms: int
     exchange: str
     routing_key: str
+    credit: int | None = None
 
 
 class Message(Value, frozen=True):

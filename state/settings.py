@@ -121,6 +121,11 @@ class SessionSettings:
         (-1, 1_000_000),
         check=_check_delivery_limit,
     ).default(20)
+    max_dead_letters: int = Setting(
+        "dead letters of one message over its life, each further destination of a death counted as 10 for every 64 KiB; one more "
+        "goes to PREFIX.dead-letters alone",
+        (1, 1_000_000),
+    ).default(1_000)
     deduplication_window: int = Setting(
         "message ids per client of which a repetition is recognised; 0 = none", (0, 100_000)
     ).default(100)

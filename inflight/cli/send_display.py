@@ -69,6 +69,7 @@ def producer_settings(settings: Settings) -> ProducerSettings:
         throttle_topic=settings.topics.throttle,
         max_payload_bytes=settings.engine.max_payload_bytes,
         max_headers_bytes=settings.engine.max_headers_bytes,
+        max_routing_keys=settings.engine.max_routing_keys,
         max_client_id_bytes=settings.gateway.max_client_id_bytes,
         kafka_options=settings.kafka.librdkafka_options(),
     )

@@ -120,8 +120,9 @@ def _extra_headers(headers: ExtraHeaders) -> list[_Header]:
 
 
 def _check(headers: list[_Header], payload: bytes, settings: ProducerSettings) -> None:
-    if (fault := contract.headers_fault(headers, settings.max_headers_bytes)) is not None:
-        raise InvalidMessage(f"{fault} (max_headers_bytes)")
+    fault = contract.headers_fault(headers, max_bytes=settings.max_headers_bytes, max_routing_keys=settings.max_routing_keys)
+    if fault is not None:
+        raise InvalidMessage(fault)
     try:
         contract.parse_message(headers, payload=payload, accepted_ms=0, default_message_id="")
     except BrokenContract as refusal:

@@ -18,8 +18,8 @@ class ProducerSettings:
     min_connect_timeout_ms: a connection to Kafka gets at least this long to be made before another is tried; attempts and
     deadlines of sends run meanwhile. gRPC's and RocketMQ's MIN_CONNECT_TIMEOUT.
     linger_ms, batch_bytes, compression: as Kafka's producers have them.
-    max_payload_bytes, max_headers_bytes, max_client_id_bytes: the engine's limits (`engine.max_payload_bytes`); a larger message
-    would only become a dead letter.
+    max_payload_bytes, max_headers_bytes, max_routing_keys, max_client_id_bytes: the engine's limits
+    (`engine.max_payload_bytes`); a message beyond them would only become a dead letter.
     throttle_timeout_ms: how long the first send waits to learn which clients are throttled; then it is sent without knowing.
     transactional_id: a name that only one live producer has, and the same one after a restart; default: a new one each time.
     transaction_timeout_ms: Kafka aborts a transaction that is open for longer.
@@ -41,6 +41,7 @@ class ProducerSettings:
     compression: str | None = None
     max_payload_bytes: int = 262_144
     max_headers_bytes: int = 65_536
+    max_routing_keys: int = 64
     max_client_id_bytes: int = 1_024
     throttle_timeout_ms: int = 5_000
     transactional_id: str | None = None

@@ -13,12 +13,17 @@ docs/dead_letters.md explains dead letters to users. The rules, in the order in 
  4. The time to live is removed, because a dead letter must not expire a second time. The history keeps it if the message expired.
  5. The exchange determines the destinations, each once.
  6. A destination that is the queue of a client is dropped if it closes a cycle (`closes_cycle`). The others remain.
- 7. A record that breaks the contract of messages is no message. Its own headers do not count, and no client's queue gets it: the
+ 7. The message has a credit of `session.max_dead_letters` for its life. A dead letter for the queue of a client costs 1. Each
+    destination beyond the first costs 10 for every 64 KiB of the message, because the copies are there at once. The queues share
+    what is left. Without enough credit the message goes to the engine's own dead-letter topic alone. So a cycle over policies and
+    clients ends, with an outcome for each copy.
+ 8. A record that breaks the contract of messages is no message. Its own headers do not count, and no client's queue gets it: the
     engine's own dead-letter topic does.
 
 The history is a field of the message that only this module writes. An `x-death` header of a backend is never read.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,12 +32,14 @@ import msgspec
 from state.commands import DeadLetter
 from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, Exchanges
 from state.dead_letters.policy import Policy
-from state.errors import UNDECODABLE
 from state.model import DEAD_LETTERED, ClientId, Death, DeathHistory, Destination, DestinationKind, Message, Outcome
-from state.records.messages import BCC, CC, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY
+from state.records.messages import BCC, CC, DEAD_LETTER_EXCHANGE, DEAD_LETTER_ROUTING_KEY, keys_in, message_bytes
+from state.setting import KIB
 
-_keys_decoder: Final = msgspec.json.Decoder(tuple[str, ...])
 _json: Final = msgspec.json.Encoder()
+_COPY_COST: Final = 10
+"""The cost of one more destination, for every `_COPY_BYTES` of the message."""
+_COPY_BYTES: Final = 64 * KIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +49,13 @@ class DeadLettering:
     Attributes:
         letters: One for each destination.
         cycles: Destinations that were dropped because they would close a cycle.
+        limit: Why the letter goes to the engine's own topic instead of its destinations, for people; empty if it does not.
         fault: Why there is no letter at all, for people; empty if there is one.
     """
 
     letters: tuple[DeadLetter, ...] = ()
     cycles: tuple[Destination, ...] = ()
+    limit: str = ""
     fault: str = ""
 
 
@@ -67,12 +76,21 @@ def wants_dead_letter(message: Message, *, queue: ClientId, reason: Outcome, pol
 
 
 def dead_letter(
-    message: Message, *, queue: ClientId, reason: Outcome, time_ms: int, policy: Policy, exchanges: Exchanges, detail: str = ""
+    message: Message,
+    *,
+    queue: ClientId,
+    reason: Outcome,
+    time_ms: int,
+    policy: Policy,
+    exchanges: Exchanges,
+    detail: str = "",
+    max_dead_letters: int = 1_000,
 ) -> DeadLettering:
     """Returns the dead letters of a message that has just died in the queue of a client.
 
     Args:
         policy: The policy of that client.
+        max_dead_letters: The credit of a message, see step 7.
     """
     valid = reason is not Outcome.INVALID
     exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # step 1
@@ -83,26 +101,34 @@ def dead_letter(
     if exchange is None or _over_limit(message, queue, reason, policy):
         exchange = policy.exchange_after(death_count(message, queue=queue, reason=reason))
     if not exchanges.exists(exchange):
-        return DeadLettering(fault=f"the exchange {exchange!r} is declared nowhere")
+        return DeadLettering(fault=f"the exchange {exchange[:100]!r} is declared nowhere")
     override = _own_header(message, DEAD_LETTER_ROUTING_KEY, queue) if valid else None
     if override is None:
         override = policy.routing_key(queue)
-    keys = routing_keys(message, bcc=True) if override is None else (override,)  # step 2
+    own_keys = routing_keys(message, bcc=True) if valid else (_key(message),)
+    keys = own_keys if override is None else (override,)  # step 2
     dead = with_death(message, queue=queue, reason=reason, time_ms=time_ms, exchange=exchange, override=override)  # steps 3, 4
     found = exchanges.route(exchange, keys, queue=queue)  # step 5
-    if reason is Outcome.INVALID:  # step 7
+    if not valid:  # step 8
         found = tuple(dict.fromkeys(DEAD_LETTER_TOPIC if to.kind is DestinationKind.CLIENT else to for to in found))
     if not found:
         return DeadLettering(fault=f"the exchange {exchange!r} has no binding for {_shown(keys)}")
     assert dead.history is not None
     deaths = dead.history.deaths
-    cycles = tuple(destination for destination in found if closes_cycle(destination, deaths))  # step 6
-    letters = tuple(
-        DeadLetter(message=dead, reason=reason, time_ms=time_ms, detail=detail, destination=destination)
-        for destination in found
-        if destination not in cycles
+    cycles = frozenset(destination for destination in found if closes_cycle(destination, deaths))  # step 6
+    open_ = tuple(destination for destination in found if destination not in cycles)
+    dead, limit = _charged(dead, open_, exchange, max_dead_letters)  # step 7
+    if limit:
+        open_, detail = (DEAD_LETTER_TOPIC,), "; ".join(filter(None, (detail, limit)))
+    return DeadLettering(
+        letters=tuple(
+            DeadLetter(message=dead, reason=reason, time_ms=time_ms, detail=detail, destination=destination)
+            for destination in open_
+        ),
+        cycles=tuple(destination for destination in found if destination in cycles),
+        limit=limit,
+        fault="" if open_ else "every destination would close a cycle",
     )
-    return DeadLettering(letters=letters, cycles=cycles, fault="" if letters else "every destination would close a cycle")
 
 
 def with_death(
@@ -121,7 +147,7 @@ def with_death(
         reason=reason,
         time_ms=time_ms,
         exchange=published_to,
-        routing_keys=routing_keys(message, bcc=False),
+        routing_keys=(_key(message),) if reason is Outcome.INVALID else routing_keys(message, bcc=False),
         original_expiration_ms=message.expiration_ms if reason is Outcome.EXPIRED else None,
     )
     before = () if history is None else history.deaths
@@ -142,6 +168,7 @@ def with_death(
             last_time_ms=time_ms,
             exchange=exchange,
             routing_key=_key(message) if override is None else override,
+            credit=None if history is None else history.credit,
         ),
     )
 
@@ -187,6 +214,24 @@ def return_id(message: Message) -> str:
     return f"{message.message_id}\0{_json.encode(deaths).decode()}"
 
 
+def _charged(dead: Message, destinations: Sequence[Destination], exchange: str, max_dead_letters: int) -> tuple[Message, str]:
+    """Returns the message with the credit that each copy has left, and why it has too little; then it must not be copied."""
+    history = dead.history
+    assert history is not None
+    queues = sum(destination.kind is DestinationKind.CLIENT for destination in destinations)
+    copies = max(0, len(destinations) - 1)
+    cost = (1 if queues else 0) + (copies * _COPY_COST * (1 + message_bytes(dead) // _COPY_BYTES) if copies else 0)
+    credit = max_dead_letters if history.credit is None else min(history.credit, max_dead_letters)
+    if cost > credit:
+        most = f"{credit} of {max_dead_letters} dead letters are left to it (session.max_dead_letters)"
+        return (
+            dead,
+            f"the exchange {exchange!r} routes the message to {len(destinations)} destinations, which count as {cost}; {most}",
+        )
+    left = msgspec.structs.replace(history, credit=(credit - cost) // max(1, queues))
+    return msgspec.structs.replace(dead, history=left), ""
+
+
 def _over_limit(message: Message, queue: ClientId, reason: Outcome, policy: Policy) -> bool:
     limit = policy.dead_letter_limit
     return limit is not None and death_count(message, queue=queue, reason=reason) >= limit
@@ -210,14 +255,9 @@ def _header(message: Message, name: str) -> bytes | None:
 
 
 def _keys_of(message: Message, name: str) -> tuple[str, ...]:
-    """Returns the keys in CC or BCC; none if the value is invalid, because messages that break the contract die too."""
+    """Returns the keys in CC or BCC."""
     value = _header(message, name)
-    if value is None:
-        return ()
-    try:
-        return _keys_decoder.decode(value)
-    except UNDECODABLE:
-        return ()
+    return () if value is None else keys_in(value)
 
 
 def _without_copies(headers: tuple[tuple[str, bytes], ...]) -> tuple[tuple[str, bytes], ...]:

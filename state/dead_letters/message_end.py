@@ -72,7 +72,7 @@ def receipt_command(
         accepted_ms=message.accepted_ms,
         first_sent_ms=delivery.first_sent_ms,
         outcome_ms=now_ms,
-        detail=f"{outcome}: {died.fault}" if died.fault else detail,
+        detail=f"{outcome}: {died.fault}" if died.fault else "; ".join(filter(None, (detail, died.limit))),
         final=all(destination.kind is not DestinationKind.CLIENT for destination in destinations),
         destinations=tuple(f"{destination.kind}:{destination.name}" for destination in destinations),
         deaths=death_count(died.letters[0].message if died.letters else message),
@@ -98,6 +98,8 @@ def _dead_letters(message_id: str, reason: Outcome, died: DeadLettering, now_ms:
     for letter in died.letters:
         yield letter
         yield row(Transition.DEAD_LETTERED, str(letter.destination))
+    if died.limit:
+        yield row(Transition.DEAD_LETTER_DROPPED, died.limit)
     for destination in died.cycles:
         yield row(Transition.DEAD_LETTER_DROPPED, f"{destination}: it would close a cycle")
     if died.fault and not died.cycles:

@@ -7,16 +7,10 @@ phase, and keeps the invariant that an exchange is in the window while it is not
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import Final
-
-import msgspec
 
 from state.model import MAX_SESSION_PACKET_ID, Message, PacketId, Position, QoS
-from state.records.properties import properties_bytes
-from state.records.record import header_bytes
+from state.records.messages import message_bytes
 from state.transitions import OutboundAction, OutboundEvent, OutboundPhase, late_outbound_step, outbound_step
-
-_encoder: Final = msgspec.msgpack.Encoder()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,14 +58,8 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """What the message costs while it is stored: payload, topic, properties, headers and death history."""
-        message = self.message
-        size = len(message.payload) + len(message.topic.encode()) + properties_bytes(message.properties)
-        if message.headers:
-            size += sum([header_bytes(name, value) for name, value in message.headers])
-        if message.history is not None:
-            size += len(_encoder.encode(message.history))
-        return size
+        """What the message costs while it is stored."""
+        return message_bytes(self.message)
 
     def expired(self, now_ms: int, *, at_once: bool = False) -> bool:
         """Returns True if the message has expired.

@@ -16,16 +16,20 @@ what to change. Text is UTF-8. If a header occurs twice, the last one counts, as
 | `priority` | 0 (default)…255 |
 | `payload-format`, `content-type`, `response-topic`, `correlation-data` (bytes) | MQTT 5 properties |
 | `user-NAME` | MQTT 5 user property NAME, in the order given, repeatable |
+| `CC`, `BCC` | JSON arrays of further routing keys of the dead letters, at most `engine.max_routing_keys` together |
 | any other | kept unchanged, for dead letters |
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, Protocol, TypeVar, cast
 
+import msgspec
+
+from state.errors import UNDECODABLE
 from state.events import MessageRefused, MessageSubmitted
 from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS
 from state.records import properties
-from state.records.properties import PROPERTIES, PropertyKind, generated, property_headers
+from state.records.properties import PROPERTIES, PropertyKind, generated, properties_bytes, property_headers
 from state.records.record import HEADER_BYTES, Header, header_bytes
 from state.records.settings import RecordLimits
 
@@ -61,6 +65,9 @@ _QOS: Final = {b"0": QoS.AT_MOST_ONCE, b"1": QoS.AT_LEAST_ONCE, b"2": QoS.EXACTL
 _BOOL: Final = {b"true": True, b"1": True, b"false": False, b"0": False}
 
 
+_COPIES: Final = frozenset({CC, BCC})
+_encoder: Final = msgspec.msgpack.Encoder()
+_keys_decoder: Final = msgspec.json.Decoder(tuple[str, ...])
 _format_properties: Final = property_headers(PROPERTIES)
 
 
@@ -194,28 +201,51 @@ def format_message(message: Message) -> list[Header]:
     return headers
 
 
+def message_bytes(message: Message) -> int:
+    """Returns what a message costs while it is stored: payload, topic, properties, headers and death history."""
+    size = len(message.payload) + len(message.topic.encode()) + properties_bytes(message.properties)
+    if message.headers:
+        size += sum([header_bytes(name, value) for name, value in message.headers])
+    if message.history is not None:
+        size += len(_encoder.encode(message.history))
+    return size
+
+
 def _check_sizes(headers: Sequence[HeaderLike], payload: bytes, limits: RecordLimits) -> None:
     if len(payload) > limits.max_payload_bytes:
         raise BrokenContract(
             f"the payload has {len(payload)} bytes: {limits.max_payload_bytes} are allowed (engine.max_payload_bytes)"
         )
-    if (fault := headers_fault(headers, limits.max_headers_bytes)) is not None:
+    fault = headers_fault(headers, max_bytes=limits.max_headers_bytes, max_routing_keys=limits.max_routing_keys)
+    if fault is not None:
         raise BrokenContract(fault)
 
 
-def headers_fault(headers: Sequence[HeaderLike], max_bytes: int) -> str | None:
+def headers_fault(headers: Sequence[HeaderLike], *, max_bytes: int, max_routing_keys: int) -> str | None:
     """Returns why these headers are too large for a message; None if they are not.
 
     Args:
         max_bytes: Names, values and `HEADER_BYTES` for each header.
+        max_routing_keys: Keys in CC and BCC together.
     """
     size = sum([header_bytes(header.key, header.value) for header in headers])
-    if size <= max_bytes:
-        return None
-    return (
-        f"the headers have {size} bytes, each one counted with its name, its value and {HEADER_BYTES} bytes, and there are "
-        f"{len(headers)}: {max_bytes} bytes are allowed"
-    )
+    if size > max_bytes:
+        return (
+            f"the headers have {size} bytes, each one counted with its name, its value and {HEADER_BYTES} bytes, and there are "
+            f"{len(headers)}: {max_bytes} bytes are allowed"
+        )
+    last = {header.key: header.value or b"" for header in headers if header.key in _COPIES}
+    if last and (keys := sum(len(keys_in(value)) for value in last.values())) > max_routing_keys:
+        return f"{' and '.join(last)} name {keys} routing keys: {max_routing_keys} are allowed (engine.max_routing_keys)"
+    return None
+
+
+def keys_in(value: bytes) -> tuple[str, ...]:
+    """Returns the routing keys in CC or BCC; none if the value is invalid."""
+    try:
+        return _keys_decoder.decode(value)
+    except UNDECODABLE:
+        return ()
 
 
 def _message_id(raw: bytes) -> str:

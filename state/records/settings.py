@@ -31,6 +31,9 @@ class RecordLimits:
     max_payload_bytes: int = Setting("a larger message is dead-lettered as `invalid`", (1, 64 * MIB)).default(262_144)
     max_headers_bytes: int = 65_536
     """All headers of a message, each with its name, its value and `HEADER_BYTES`; one with more is dead-lettered as `invalid`."""
+    max_routing_keys: int = Setting(
+        "keys in CC and BCC of a message together; one with more is dead-lettered as `invalid`", (0, 10_000)
+    ).default(64)
     max_record_bytes: int = Setting(
         "largest record that Inflight writes to Kafka; the topics must allow it (max.message.bytes)", (64 * KIB, 96 * MIB)
     ).default(900_000)

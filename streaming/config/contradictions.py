@@ -78,6 +78,13 @@ def _session_problems(path: KeyPath, session: SessionSettings, settings: Configu
             f"is {format_size(session.max_mqueue_bytes)}, so a message of engine.max_payload_bytes = "
             f"{format_size(engine.max_payload_bytes)} would never fit in the queue: raise it, or lower max_payload_bytes",
         )
+    for policy in settings.policies:
+        if policy.dead_letter_limit is not None and policy.dead_letter_limit > session.max_dead_letters:
+            yield (
+                (*path, "max_dead_letters"),
+                f"is {session.max_dead_letters}, so no message reaches dead_letter_limit = {policy.dead_letter_limit} of the "
+                f"policy {policy.name!r}: raise it, or lower that",
+            )
     if 2 * session.max_subscription_bytes > engine.max_record_bytes:
         yield (
             (*path, "max_subscription_bytes"),

@@ -63,6 +63,7 @@ class Settings(Configuration):
         return RecordLimits(
             max_payload_bytes=engine.max_payload_bytes,
             max_headers_bytes=engine.max_headers_bytes,
+            max_routing_keys=engine.max_routing_keys,
             max_record_bytes=engine.max_record_bytes,
             max_client_id_bytes=self.gateway.max_client_id_bytes,
         )

@@ -113,7 +113,7 @@ class EngineModel:
 
     def run(self) -> Self:
         """Executes micro-batches until no session has anything to do at this time. Fails if that never happens."""
-        for _ in range(1_000):
+        for _ in range(3_000):
             due = [client_id for client_id, deadline_ms in self._deadlines() if deadline_ms <= self.now_ms]
             clients = list(dict.fromkeys([*self._pending, *due]))
             if not clients:

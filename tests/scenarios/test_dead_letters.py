@@ -1,6 +1,7 @@
 """Scenarios of dead letters, with many sessions and their topics. docs/protocol.md, section 6; docs/dead_letters.md."""
 
 import json
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from state.dead_letters.exchanges import Binding, Exchange, ExchangeType, parse_destination
 from state.dead_letters.policy import Policy
 from state.model import DEAD_LETTERED, Outcome
+from state.records.settings import RecordLimits
 from state.settings import Overflow, SessionSettings
 from tests.scenarios.engine_model import EngineModel
 
@@ -225,6 +227,63 @@ def test_copies_by_cc_and_bcc_arrive_and_bcc_is_shown_to_nobody() -> None:
         assert engine.deaths(topic)[0]["routing-keys"] == ["a", "c"]
         assert engine.headers(topic)["CC"] == '["c"]'
         assert "BCC" not in engine.headers(topic)
+
+
+def test_seven_thousand_copies_are_one_dead_letter() -> None:
+    engine = EngineModel(policies=(Policy(dead_letter_exchange=""),)).connect("a", answer=REFUSED)
+    ids = json.dumps([f"c{number}" for number in range(7_000)]).encode()
+    engine.send("a", "m", ("CC", ids))
+    assert (engine.read(), engine.received("a")) == (["m"], [])
+    assert "CC name 7000 routing keys: 64 are allowed" in engine.headers()["x-detail"]
+    assert [(receipt["outcome"], receipt["final"]) for receipt in engine.receipts] == [("invalid", True)]
+    assert not any(engine.queued(f"c{number}") for number in range(7_000))
+
+
+@pytest.mark.parametrize("clients", [("a",), ("a", "b"), ("a", "b", "c")])
+def test_devices_that_reject_each_others_copies_come_to_an_end(clients: tuple[str, ...]) -> None:
+    """A rejection closes no cycle, and each death makes a copy for every device: nothing else would end this."""
+    engine = EngineModel(policies=(Policy(dead_letter_exchange=""),))
+    for client_id in clients:
+        engine.connect(client_id, answer=REFUSED)
+    engine.send("a", "m", ("CC", json.dumps(clients).encode()))
+    outcomes = engine.receipts
+    final = [receipt for receipt in outcomes if receipt["final"]]
+    assert len(outcomes) <= 1_001
+    # Two copies with the same deaths in the same queue are one: they differ in nothing.
+    merged = [row for row in engine.ledger if row.get("outcome") == "duplicate"]
+    copies = 1 + sum(len(receipt["destinations"]) - 1 for receipt in outcomes)
+    assert len(final) == len(engine.read()) == copies - len(merged)
+    assert all("(session.max_dead_letters)" in receipt["detail"] for receipt in final)
+    assert all("client refused it" in receipt["detail"] for receipt in outcomes)
+    dropped = [row for row in engine.ledger if row["transition"] == "dead_letter_dropped"]
+    assert len(dropped) == len(final)
+    assert {receipt["outcome"] for receipt in outcomes} == {"rejected"}
+    assert engine.run().receipts == outcomes
+
+
+def test_a_death_is_copied_to_so_many_bytes_and_not_to_more() -> None:
+    """A message of 300 KiB costs five times as much for each further destination."""
+    names = [f"c{number}" for number in range(21)]
+    for count, copies in ((20, 20), (21, 0)):
+        ids = json.dumps(names[:count]).encode()
+        engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange=""),), max_mqueue_bytes=0, max_inflight=1)
+        engine.settings = replace(engine.settings, limits=RecordLimits(max_payload_bytes=300 << 10))
+        engine.connect("a", answer=REFUSED).send("a", "m" * (300 << 10), ("CC", ids), topic="c0")
+        assert sum(len(engine.queued(name)) for name in names) == copies
+        assert len(engine.read()) == (0 if copies else 1)
+        (receipt,) = engine.receipts
+        assert receipt["final"] is not bool(copies)
+        assert copies or "to 21 destinations, which count as 1001" in receipt["detail"]
+
+
+def test_a_message_that_has_used_its_life_up_may_still_be_parked() -> None:
+    policies = (
+        Policy(clients="lamp", dead_letter_exchange="", dead_letter_limit=2, limit_exchange="parking"),
+        Policy(clients="other", dead_letter_exchange="parking"),
+    )
+    engine = EngineModel(policies=policies, exchanges=(fanout("parking", "topic:parking"),), max_dead_letters=2)
+    engine.connect("lamp", answer=REFUSED).send("lamp", "on")
+    assert (engine.read("parking"), engine.read()) == (["on"], [])
 
 
 def test_a_dead_letter_has_no_time_to_live_and_remembers_the_one_it_had() -> None:

@@ -166,6 +166,23 @@ def test_a_message_that_is_too_large_is_told_so_with_its_size(
     assert words in refused.detail
 
 
+@pytest.mark.parametrize(
+    ("headers", "words"),
+    [
+        ((("CC", b'["a", "b"]'), ("BCC", b'["c"]')), ""),
+        ((("CC", b'["a", "b", "c", "d"]'), ("CC", b'["a"]')), ""),
+        ((("CC", b"[1, 2, 3, 4]"),), ""),
+        ((("CC", b'["a", "b"]'), ("BCC", b'["c", "d"]')), "CC and BCC name 4 routing keys: 3 are allowed"),
+        ((("BCC", b'["", "", "", ""]'),), "BCC name 4 routing keys: 3 are allowed (engine.max_routing_keys)"),
+    ],
+)
+def test_a_message_with_too_many_routing_keys_is_refused(headers: tuple[tuple[str, bytes], ...], words: str) -> None:
+    given = [Header(name, value) for name, value in (TOPIC, *headers)]
+    made = message_event(given, b"", accepted_ms=1, default_message_id="m", limits=RecordLimits(max_routing_keys=3))
+    assert isinstance(made, MessageRefused) is bool(words)
+    assert not isinstance(made, MessageRefused) or words in made.detail
+
+
 def test_a_written_message_is_read_back_but_for_its_time_to_live() -> None:
     properties = PublishProperties(
         payload_format=1,
