@@ -29,6 +29,7 @@ class GatewayCounters:
     qos0_dropped: int = count("QoS 0 messages dropped because the device does not read")
     unsendable: int = count("Messages that MQTT cannot carry")
     publishes_refused: int = count("Publications over max_publish_rate, answered 0x97")
+    publications_too_large: int = count("Publications that Kafka refused as too large, answered 0x97")
     fast_publishes_sent: int = count("PUBLISH packets written by the fast path")
     offers_taken: int = count("Messages accepted by the fast path")
     offers_ignored: int = count("Messages for devices without a grant, and offers of a known message")

@@ -10,6 +10,7 @@ from sinks.mqtt.codec import framing
 from state.errors import ProtocolViolation
 from state.model import ReasonCode
 
+TOPIC_ALIAS: Final = 0x23
 _TEXT: Final = -1
 _BINARY: Final = -2
 _TEXT_PAIR: Final = -3
@@ -33,6 +34,22 @@ def check_strings(packet: bytes, body_start: int) -> None:
         raise ProtocolViolation("a string is not UTF-8 [MQTT-1.5.4-1]", reason_code=ReasonCode.MALFORMED_PACKET) from error
     except IndexError as error:
         raise ProtocolViolation("the packet ends too early", reason_code=ReasonCode.MALFORMED_PACKET) from error
+
+
+def encoded_topic_alias(packet: bytes, position: int, end: int) -> bytes:
+    """Returns the Topic Alias among the properties between the positions, as a property; empty = there is none.
+
+    Raises ProtocolViolation (0x81) if these properties are malformed.
+    """
+    alias = b""
+    try:
+        while position < end:
+            start, position = position, _value(packet, position + 1, _PROPERTY_KINDS.get(packet[position]))
+            if packet[start] == TOPIC_ALIAS:
+                alias = packet[start:position]
+    except (UnicodeDecodeError, IndexError) as error:
+        raise ProtocolViolation("the properties cannot be read", reason_code=ReasonCode.MALFORMED_PACKET) from error
+    return alias
 
 
 def _walk(packet: bytes, position: int) -> None:
@@ -83,22 +100,25 @@ def _properties(packet: bytes, position: int) -> int:
         raise IndexError
     while position < end:
         kind = _PROPERTY_KINDS.get(packet[position])
-        position += 1
-        if kind is None:
-            raise ProtocolViolation("unknown property", reason_code=ReasonCode.MALFORMED_PACKET)
-        if kind > 0:
-            position += kind
-        elif kind == _TEXT:
-            position = _text(packet, position)
-        elif kind == _BINARY:
-            position = _binary(packet, position)
-        elif kind == _TEXT_PAIR:
-            position = _text(packet, _text(packet, position))
-        else:
-            position = _variable_integer(packet, position)[1]
+        position = _value(packet, position + 1, kind)
     if position != end:
         raise IndexError
     return position
+
+
+def _value(packet: bytes, position: int, kind: int | None) -> int:
+    """Checks the value of a property and returns where it ends."""
+    if kind is None:
+        raise ProtocolViolation("unknown property", reason_code=ReasonCode.MALFORMED_PACKET)
+    if kind > 0:
+        return position + kind
+    if kind == _TEXT:
+        return _text(packet, position)
+    if kind == _BINARY:
+        return _binary(packet, position)
+    if kind == _TEXT_PAIR:
+        return _text(packet, _text(packet, position))
+    return _variable_integer(packet, position)[1]
 
 
 def _text(packet: bytes, position: int) -> int:

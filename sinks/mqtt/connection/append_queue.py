@@ -173,6 +173,15 @@ class AppendQueue:
         if self._is_full:
             self._resume_if_there_is_room()
 
+    def replace_answer(self, append: Append, data: bytes) -> None:
+        """Lets a record have another answer than it was given, before it is settled."""
+        answer = append.answer
+        assert answer is not None  # only answered packets are refused
+        more_bytes = len(data) - len(answer.data)
+        answer.data = data
+        self.unwritten_bytes += more_bytes
+        self._total.hold(more_bytes)
+
     def take_answers(self, into: list[bytes]) -> None:
         """Move the answers whose turn has come to the end of a list."""
         if not self._answers or not self._answers[0].is_free:

@@ -359,6 +359,7 @@ class WireConnection:
             accept.max_subscription_bytes,
             limits.max_topic_levels,
         )
+        self._rates.parts.session_filters = accept.max_subscriptions
         if not is_v5 and accept.max_awaiting_rel:
             self._records.max_unanswered = accept.max_awaiting_rel
         self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
@@ -448,6 +449,8 @@ class WireConnection:
         """Kafka has the record (SUCCESS), or will never have it; then failure is what the device is told."""
         records, outbox = self._records, self._outbox
         was_full = records.is_full
+        if failure is ReasonCode.PACKET_TOO_LARGE and self._refuse_publication(append):
+            failure = ReasonCode.SUCCESS
         records.settle(append, confirmed=not failure)
         if failure:
             self._end(CloseReason("Kafka did not take a record", "append", failure))
@@ -465,6 +468,25 @@ class WireConnection:
         if self._pending_close is not None:
             self._close_if_settled(self._pending_close)
         return self._effects()
+
+    def _refuse_publication(self, append: Append) -> bool:
+        """Answers 0x97 to a publication that is too large for Kafka. False: the packet has no such answer."""
+        answer = append.answer
+        if self._codec is not V5 or self._outbox is None or answer is None:
+            return False
+        packet_id = plain_acknowledgement(answer.data)
+        refusals: dict[int, type[packets.PubAck | packets.PubRec]] = {
+            framing.PUBACK: packets.PubAck,
+            framing.PUBREC: packets.PubRec,
+        }
+        if answer.data[0] not in refusals or not packet_id:
+            return False
+        refusal = refusals[answer.data[0]](packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED)
+        if isinstance(refusal, packets.PubRec):
+            self._publications.release(packet_id)
+        self.counters.publications_too_large += 1
+        self._records.replace_answer(append, self._codec.encode(refusal))
+        return True
 
     def resume(self, now_ms: int) -> Effects:
         """Go on if there is room again: the records of other connections count too."""
@@ -529,14 +551,16 @@ class WireConnection:
                     if self._peer_gone:
                         self._end(_PEER_CLOSED)
                     return
-                rates.read(*packet, is_v5=is_v5)
+                excess = rates.read(*packet, is_v5=is_v5)
                 answers = outbox.answers
                 if packet_id := plain_acknowledgement(packet[0]):  # one that says nothing else
                     name, handle = _ACKNOWLEDGEMENTS[packet[0][0]]
                     self.counters.packets_received[name] += 1
                     handle(self, packet_id, outbox, now_ms)
-                else:
+                elif excess is None:
                     self._on_packet(*packet, outbox, now_ms)
+                else:
+                    self._on_packet(excess.packet, excess.body_start, outbox, now_ms, excess.filters, excess.is_refused)
                 if outbox.answers != answers:
                     rates.give_back(packet[0])
         except ProtocolViolation as violation:
@@ -546,13 +570,15 @@ class WireConnection:
         if self._pending_close is not None and self._pending_close.cause == _VIOLATION:
             self._close_if_settled(self._pending_close)
 
-    def _on_packet(self, packet: bytes, body_start: int, outbox: Outbox, now_ms: int) -> None:
-        """Raises ProtocolViolation."""
+    def _on_packet(
+        self, packet: bytes, body_start: int, outbox: Outbox, now_ms: int, excess: int = 0, is_refused: bool = False
+    ) -> None:
+        """Raises ProtocolViolation. excess, is_refused: see Excess."""
         decoded = self._codec.decode(packet, body_start)
         self.counters.packets_received[type(decoded).__name__] += 1
         match decoded:
             case Publish():
-                self._on_publish(decoded, now_ms)
+                self._on_publish(decoded, now_ms, is_refused)
             case packets.PubAck():
                 self._on_puback(decoded.packet_id, outbox, now_ms, decoded.reason_code, decoded.reason)
             case packets.PubRec():
@@ -564,9 +590,9 @@ class WireConnection:
             case packets.PingReq():
                 self._write(packets.PING_RESP)  # [MQTT-3.12.4-1]
             case Subscribe():
-                self._on_subscribe(decoded)
+                self._on_subscribe(decoded, excess, is_refused)
             case Unsubscribe():
-                self._on_unsubscribe(decoded)
+                self._on_unsubscribe(decoded, excess, is_refused)
             case Disconnect():
                 self._on_disconnect(decoded)
             case Connect():
@@ -597,19 +623,20 @@ class WireConnection:
         event = encode_pubrel(self.connection_id, packet_id, reason_code)
         self._records.add_acknowledgement(event, self._fitting(answer))
 
-    def _on_publish(self, publish: Publish, now_ms: int) -> None:
-        judged = self._publications.judge(publish, self._records.unanswered, now_ms)
+    def _on_publish(self, publish: Publish, now_ms: int, is_excessive: bool) -> None:
+        judged = self._publications.judge(publish, self._records.unanswered, now_ms, is_excessive=is_excessive)
         if isinstance(judged, Append):
             self._records.add(judged)
         elif judged is not None:
             self._answer_in_order(judged)
 
-    def _on_subscribe(self, subscribe: Subscribe) -> None:
+    def _on_subscribe(self, subscribe: Subscribe, excess: int, is_refused: bool) -> None:
         assert self._fast_path is not None
-        answer, granted = self._subscriptions.subscribe(subscribe)
+        answer, granted = self._subscriptions.subscribe(subscribe, excess=excess, is_refused=is_refused)
         if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
             self.counters.not_authorized["subscribe"] += refused
-        if too_many := answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED):
+        too_many = answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED) - excess
+        if too_many and not is_refused:
             self.counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
         if granted:  # [MQTT-3.8.4-1]
             self._fast_path.subscribed(granted)
@@ -617,9 +644,9 @@ class WireConnection:
         else:
             self._answer_in_order(answer)
 
-    def _on_unsubscribe(self, unsubscribe: Unsubscribe) -> None:
+    def _on_unsubscribe(self, unsubscribe: Unsubscribe, excess: int, is_refused: bool) -> None:
         assert self._fast_path is not None
-        answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe)
+        answer, topic_filters = self._subscriptions.unsubscribe(unsubscribe, excess=excess, is_refused=is_refused)
         if topic_filters:  # [MQTT-3.10.4-4]
             self._fast_path.unsubscribed(topic_filters)
             self._tell(Unsubscribed(connection_id=self.connection_id, topic_filters=topic_filters), answer)

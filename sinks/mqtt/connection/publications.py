@@ -41,13 +41,18 @@ class Publications:
     _aliases: dict[int, str] = field(default_factory=dict)
     _count: int = 0
 
-    def judge(self, publish: Publish, unanswered: int, now_ms: int) -> Append | PubAck | PubRec | None:
+    def judge(
+        self, publish: Publish, unanswered: int, now_ms: int, *, is_excessive: bool = False
+    ) -> Append | PubAck | PubRec | None:
         """Returns the record of a publication, with the answer that it sets free; or a refusal, which needs no record; or None.
 
         unanswered: publications that count and are not answered (`Append.counts`): in MQTT 5 those of QoS 1, because those of
-        QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. Raises ProtocolViolation.
+        QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. is_excessive: its properties are
+        over the limit; QoS 0 is dropped. Raises ProtocolViolation.
         """
         topic = self.topic_of(publish)
+        if is_excessive:
+            return _refused(publish, ReasonCode.QUOTA_EXCEEDED) if publish.qos else None
         if topic_levels(topic) > self.max_topic_levels:
             self.counters.limits_reached[Limit.TOPIC_LEVELS] += 1
             return self._topic_refused(publish, topic, ReasonCode.TOPIC_NAME_INVALID)

@@ -30,22 +30,40 @@ class SubscriptionJudge:
     def __post_init__(self) -> None:
         self._bytes = sum(len(topic_filter.encode()) for topic_filter in self.topic_filters or ())
 
-    def subscribe(self, subscribe: Subscribe) -> tuple[SubAck, tuple[Subscription, ...]]:
+    def subscribe(
+        self, subscribe: Subscribe, *, excess: int = 0, is_refused: bool = False
+    ) -> tuple[SubAck, tuple[Subscription, ...]]:
         """The acknowledgement and what is granted. Raises ProtocolViolation for a subscription identifier, which CONNACK rules
-        out."""
+        out.
+
+        excess: further topic filters of the packet, which are refused. is_refused: all are, because the packet is over a limit.
+        """
         if subscribe.subscription_id is not None:
             raise ProtocolViolation(
                 "subscription identifiers are not available, as CONNACK says",
                 reason_code=ReasonCode.SUBSCRIPTION_IDS_NOT_SUPPORTED,
             )
-        codes = tuple(self._grant(asked) for asked in subscribe.subscriptions)
+        if is_refused:
+            codes = (int(ReasonCode.QUOTA_EXCEEDED),) * len(subscribe.subscriptions)
+        else:
+            codes = tuple(self._grant(asked) for asked in subscribe.subscriptions)
         granted = tuple(asked for asked, code in zip(subscribe.subscriptions, codes, strict=True) if code <= QoS.EXACTLY_ONCE)
+        codes += (ReasonCode.QUOTA_EXCEEDED,) * excess
         return SubAck(packet_id=subscribe.packet_id, reason_codes=codes), granted
 
-    def unsubscribe(self, unsubscribe: Unsubscribe) -> tuple[UnsubAck, tuple[str, ...]]:
-        """The acknowledgement and the valid filters, which the session drops where it holds them."""
+    def unsubscribe(
+        self, unsubscribe: Unsubscribe, *, excess: int = 0, is_refused: bool = False
+    ) -> tuple[UnsubAck, tuple[str, ...]]:
+        """The acknowledgement and the valid filters, which the session drops where it holds them.
+
+        excess, is_refused: as in `subscribe`. UNSUBACK does not have 0x97.
+        """
+        if is_refused:
+            excess += len(unsubscribe.topic_filters)
+            unsubscribe = Unsubscribe(packet_id=unsubscribe.packet_id, topic_filters=())
         valid = tuple(topic_filter for topic_filter in unsubscribe.topic_filters if is_topic_filter(topic_filter))
         codes = tuple(self._drop(topic_filter) for topic_filter in unsubscribe.topic_filters)
+        codes += (ReasonCode.IMPLEMENTATION_SPECIFIC_ERROR,) * excess
         return UnsubAck(packet_id=unsubscribe.packet_id, reason_codes=codes), valid
 
     def _grant(self, asked: Subscription) -> int:

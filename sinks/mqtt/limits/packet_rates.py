@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from sinks.mqtt.limits.adaptive_rate import SMALLEST_SHARE, AdaptiveRateLimiter
-from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, PacketParts
+from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, Excess, PacketParts
 from sinks.mqtt.limits.settings import DeviceLimits, Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
@@ -88,13 +88,14 @@ class PacketRates:
         self._in_turn += 1
         return self._in_turn > _PACKETS_IN_A_TURN
 
-    def read(self, packet: bytes, body_start: int, *, is_v5: bool) -> None:
-        """Counts a packet that `may_read` has admitted. Raises ProtocolViolation as PacketParts does."""
-        parts_bytes = self.parts.measure(packet, body_start, is_v5=is_v5)
+    def read(self, packet: bytes, body_start: int, *, is_v5: bool) -> Excess | None:
+        """Counts a packet that `may_read` has admitted. Returns and raises as `PacketParts.measure`."""
+        parts_bytes, excess = self.parts.measure(packet, body_start, is_v5=is_v5)
         packets = 1 + parts_bytes // PARTS_LIKE_A_PACKET_BYTES
         self._packets.consume(packets)
         self._bytes.consume(len(packet))
         self._used_s = min(self._used_s + self._seconds(packets, len(packet)), _MOST_USED_S)
+        return excess
 
     def give_back(self, packet: bytes) -> None:
         """Returns the cost of an expected acknowledgement. The cost of its properties stays."""

@@ -64,11 +64,15 @@ class DeviceLimits:
     max_connect_properties_bytes: int = Setting(
         "MQTT 5 properties of a CONNECT and its will together; beyond, it is refused with 0x97", (64, MIB)
     ).default(1_024)
-    max_properties_bytes: int = Setting("MQTT 5 properties of any other packet; beyond, closed with 0x97", (64, MIB)).default(
-        8_192
-    )
+    max_properties_bytes: int = Setting(
+        "MQTT 5 properties of any other packet; beyond, PUBLISH and SUBSCRIBE are refused with 0x97, UNSUBSCRIBE with 0x83, QoS "
+        "0 is dropped, and others close the connection with 0x97",
+        (64, MIB),
+    ).default(8_192)
     max_subscribe_filters: int = Setting(
-        "topic filters of one SUBSCRIBE or UNSUBSCRIBE; beyond, the connection is closed with 0x97", (1, 65_535)
+        "topic filters of one SUBSCRIBE; those beyond are refused with 0x97, 0x80 in MQTT 3.1.1; UNSUBSCRIBE may name as many as "
+        "session.max_subscriptions too, and those beyond get 0x83, or close the connection in MQTT 3.1.1",
+        (1, 65_535),
     ).default(256)
     max_will_bytes: int = Setting(
         "topic, payload and properties of a will; beyond, CONNECT is refused with 0x97 (3 in MQTT 3.1.1)", (KIB, 64 * MIB)

@@ -158,16 +158,35 @@ class TestBackPressure:
         harness.pass_ms(60_000)
         assert not harness.connection.is_closed
 
-    @pytest.mark.parametrize(("too_large", "code"), [(False, "89"), (True, "95")])
-    def test_a_failed_append_closes_without_an_answer(self, too_large: bool, code: str) -> None:
+    def test_a_failed_append_closes_without_an_answer(self) -> None:
         harness = connected(5)
         harness.confirming = False
         harness.send(publish("a", first_byte=0x32, packet_id=1, v5=b""), publish("a", first_byte=0x34, packet_id=2, v5=b""))
         first, second = harness.waiting
-        harness.confirm(first, OSError("told to fail"), too_large=too_large)
+        harness.confirm(first, OSError("told to fail"))
         harness.confirm(second)
-        assert harness.settle() == bytes.fromhex("e001" + code)
+        assert harness.settle() == bytes.fromhex("e00189")
         harness.last(ConnectionLost)
+        assert harness.connection.is_closed
+
+    def test_a_publication_that_is_too_large_for_kafka_is_refused_alone(self) -> None:
+        harness = connected(5)
+        harness.confirming = False
+        harness.send(*(publish("a", first_byte=0x30 | qos << 1, packet_id=qos, v5=b"") for qos in (1, 2)))
+        for append in harness.waiting[::-1]:
+            harness.confirm(append, OSError("told to fail"), too_large=True)
+        assert harness.settle() == bytes.fromhex("4003000197 5003000297")
+        harness.confirming = True
+        assert harness.send(publish("a", first_byte=0x34, packet_id=2, v5=b"")) == ack(0x50, 2)
+        assert harness.send(bytes.fromhex("62020002")) == ack(0x70, 2)
+
+    @pytest.mark.parametrize(("level", "qos", "goodbye"), [(4, 1, ""), (4, 2, ""), (5, 0, "e00195")])
+    def test_what_has_no_refusal_and_is_too_large_for_kafka_closes(self, level: int, qos: int, goodbye: str) -> None:
+        harness = connected(level)
+        harness.confirming = False
+        harness.send(publish("a", first_byte=0x30 | qos << 1, packet_id=qos or None, v5=b"" if level == 5 else None))
+        harness.confirm(harness.waiting[0], OSError("told to fail"), too_large=True)
+        assert harness.settle() == bytes.fromhex(goodbye)
         assert harness.connection.is_closed
 
     def test_nothing_but_qos_0_is_written_for_a_device_that_does_not_read(self) -> None:

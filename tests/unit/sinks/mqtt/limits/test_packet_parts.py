@@ -11,11 +11,11 @@ from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
 from state.errors import ProtocolViolation
+from state.events import Subscribed, Unsubscribed
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import body_start, packet, publish, text
 
 USER_PROPERTY = b"\x26\x00\x01k\x00\x01v"
-QUOTA_EXCEEDED = bytes.fromhex("e00197")
 
 
 def parts(**limits: Any) -> PacketParts:
@@ -23,7 +23,7 @@ def parts(**limits: Any) -> PacketParts:
 
 
 def measured(data: bytes, *, is_v5: bool = True, **limits: Any) -> int:
-    return parts(**limits).measure(data, body_start(data), is_v5=is_v5)
+    return parts(**limits).measure(data, body_start(data), is_v5=is_v5)[0]
 
 
 def published(properties: bytes, *, qos: int = 1, payload: bytes = b"") -> bytes:
@@ -58,21 +58,56 @@ def test_each_further_topic_filter_counts_64_bytes(first_byte: int, options: byt
 
 
 @pytest.mark.parametrize(
-    ("data", "limits", "limit"),
+    ("data", "limit", "decoded", "filters"),
     [
-        (published(USER_PROPERTY * 15), {"max_properties_bytes": 104}, "max_properties_bytes"),
-        (packet(0x40, b"\x00\x01\x00\x69", USER_PROPERTY * 15), {"max_properties_bytes": 104}, "max_properties_bytes"),
-        (packet(0x82, b"\x00\x01\x69", USER_PROPERTY * 15, text("a")), {"max_properties_bytes": 104}, "max_properties_bytes"),
-        (packet(0x82, b"\x00\x01\x00", bytes(3 * 11)), {"max_subscribe_filters": 10}, "max_subscribe_filters"),
-        (packet(0xA2, b"\x00\x01\x00", bytes(2 * 11)), {"max_subscribe_filters": 10}, "max_subscribe_filters"),
+        (published(USER_PROPERTY * 15, payload=b"p"), "max_properties_bytes", published(b""), 0),
+        (
+            published(USER_PROPERTY * 15 + b"\x23\x00\x05", payload=b"p"),
+            "max_properties_bytes",
+            published(b"\x23\x00\x05"),
+            0,
+        ),
+        (
+            packet(0x82, b"\x00\x01\x69", USER_PROPERTY * 15, text("a"), b"\x01"),
+            "max_properties_bytes",
+            packet(0x82, b"\x00\x01\x00", text("a"), b"\x01"),
+            0,
+        ),
+        (packet(0x82, b"\x00\x01\x00", bytes(3 * 13)), "max_subscribe_filters", packet(0x82, b"\x00\x01\x00", bytes(3 * 10)), 3),
+        (packet(0xA2, b"\x00\x01\x00", bytes(2 * 13)), "max_subscribe_filters", packet(0xA2, b"\x00\x01\x00", bytes(2 * 10)), 3),
     ],
 )
-def test_too_much_is_refused_before_it_is_decoded(data: bytes, limits: dict[str, int], limit: str) -> None:
+def test_too_much_is_cut_off_before_it_is_decoded(data: bytes, limit: str, decoded: bytes, filters: int) -> None:
     counters = GatewayCounters()
-    with pytest.raises(ProtocolViolation) as caught:
-        PacketParts(DeviceLimits(**limits), counters).measure(data, body_start(data), is_v5=True)  # type: ignore[arg-type]
-    assert caught.value.reason_code == 0x97
+    limits = DeviceLimits(max_properties_bytes=104, max_subscribe_filters=10)
+    _, excess = PacketParts(limits, counters).measure(data, body_start(data), is_v5=True)
+    assert excess is not None
+    assert (excess.packet, excess.filters, excess.is_refused) == (decoded, filters, filters == 0)
+    assert excess.body_start == body_start(decoded)
     assert counters.limits_reached == {limit: 1}
+
+
+@pytest.mark.parametrize(
+    ("data", "is_v5", "code"),
+    [
+        (packet(0x40, b"\x00\x01\x00\x69", USER_PROPERTY * 15), True, 0x97),
+        (packet(0xA2, b"\x00\x01", bytes(2 * 11)), False, 0x97),
+        (published(USER_PROPERTY * 15 + b"\x99"), True, 0x81),
+        (published(USER_PROPERTY * 15 + b"\x26\x00"), True, 0x81),
+        (packet(0x82, b"\x00\x01\x00", bytes(30), text(b"\xff"), b"\x00"), True, 0x81),
+        (packet(0x82, b"\x00\x01\x00", bytes(30), text("a")), True, 0x81),
+        (packet(0x82, b"\x00\x01\x00", bytes(30), text("a"), b"\x40"), True, 0x81),
+        (packet(0x82, b"\x00\x01", bytes(30), text("a"), b"\x04"), False, 0x81),
+        (packet(0x82, b"\x00\x01\x00", bytes(30), text("a"), b"\x03"), True, 0x81),
+        (packet(0xA2, b"\x00\x01\x00", bytes(20), text("a\0")), True, 0x81),
+        (packet(0xA2, b"\x00\x01\x00", bytes(20), b"\x00\x05a"), True, 0x81),
+    ],
+)
+def test_what_no_code_refuses_and_malformed_excess_end_the_connection(data: bytes, is_v5: bool, code: int) -> None:
+    limited = parts(max_properties_bytes=104, max_subscribe_filters=10)
+    with pytest.raises(ProtocolViolation) as caught:
+        limited.measure(data, body_start(data), is_v5=is_v5)
+    assert caught.value.reason_code == code
 
 
 @given(st.sampled_from((0x10, 0x30, 0x32, 0x40, 0x82, 0xA2, 0xC0, 0xE0)), st.binary(min_size=1, max_size=40), st.booleans())
@@ -82,11 +117,68 @@ def test_any_bytes_can_be_measured(first_byte: int, data: bytes, is_v5: bool) ->
     parts(max_connect_properties_bytes=1 << 29).check_connect(whole, body_start(whole))
 
 
-def test_a_publication_with_too_many_properties_ends_its_connection() -> None:
+def test_a_publication_with_too_many_properties_is_refused_alone() -> None:
+    """[MQTT-4.3.3-8] [MQTT-4.4.0-2]"""
     harness = connected(5, device_limits=DeviceLimits(max_properties_bytes=700))
+    excessive = b"\x23\x00\x01" + USER_PROPERTY * 100
     assert harness.send(published(USER_PROPERTY * 100)) == ack(0x40, 1)
-    assert harness.send(published(USER_PROPERTY * 101)) == QUOTA_EXCEEDED
+    assert harness.send(published(excessive)) == bytes.fromhex("4003000197")
+    assert harness.send(published(excessive, qos=2)) == bytes.fromhex("5003000197")
+    assert harness.send(published(excessive, qos=0)) == b""
     assert len(harness.uplink) == 1
+    assert harness.counters.limits_reached == {"max_properties_bytes": 3}
+    assert harness.send(publish("", first_byte=0x32, packet_id=2, v5=b"\x23\x00\x01")) == ack(0x40, 2), "the alias holds"
+
+
+def subscribe(level: int, count: int, properties: bytes = b"") -> bytes:
+    header = framing.encode_length(len(properties)) + properties if level == 5 else b""
+    return packet(0x82, b"\x00\x07", header, *(text(f"f/{number}") + b"\x01" for number in range(count)))
+
+
+def unsubscribe(level: int, count: int, properties: bytes = b"") -> bytes:
+    header = framing.encode_length(len(properties)) + properties if level == 5 else b""
+    return packet(0xA2, b"\x00\x07", header, *(text(f"f/{number}") for number in range(count)))
+
+
+@pytest.mark.parametrize(("level", "refusal"), [(4, 0x80), (5, 0x97)])
+@pytest.mark.parametrize("count", [256, 257, 500])
+def test_each_filter_of_a_long_subscribe_has_its_code(level: int, refusal: int, count: int) -> None:
+    """[MQTT-3.8.4-5] [MQTT-3.8.4-6]"""
+    harness = connected(level, accept={"topic_filters": (), "max_subscriptions": 1_000})
+    codes = harness.send(subscribe(level, count))[-count:]
+    assert codes == bytes((1,)) * 256 + bytes((refusal,)) * (count - 256)
+    assert len(harness.last(Subscribed).subscriptions) == 256
+    assert harness.counters.limits_reached == ({"max_subscribe_filters": 1} if count > 256 else {})
+    assert not harness.connection.is_closed
+
+
+@pytest.mark.parametrize("level", [4, 5])
+def test_unsubscribe_may_name_all_that_a_session_may_hold(level: int) -> None:
+    harness = connected(level, accept={"topic_filters": ("f/999",), "max_subscriptions": 1_000})
+    answer = harness.send(unsubscribe(level, 1_000))
+    assert answer[0] == 0xB0
+    assert len(harness.last(Unsubscribed).topic_filters) == 1_000
+    if level == 5:
+        assert answer[-1_000:] == bytes((0x11,)) * 999 + b"\x00"
+
+
+def test_each_filter_of_a_longer_unsubscribe_has_its_code() -> None:
+    """[MQTT-3.11.3-1] UNSUBACK of MQTT 3.1.1 has no codes."""
+    harness = connected(5, accept={"topic_filters": (), "max_subscriptions": 300})
+    assert harness.send(unsubscribe(5, 305))[-10:] == bytes((0x11,)) * 5 + bytes((0x83,)) * 5
+    assert not harness.connection.is_closed
+    old = connected(4, accept={"max_subscriptions": 300})
+    assert old.send(unsubscribe(4, 301)) == b""
+    assert old.connection.is_closed
+
+
+def test_a_subscribe_with_too_many_properties_is_refused_alone() -> None:
+    harness = connected(5, accept={"topic_filters": ()}, device_limits=DeviceLimits(max_properties_bytes=700))
+    before = len(harness.events)
+    assert harness.send(subscribe(5, 2, USER_PROPERTY * 101)) == bytes.fromhex("90050007009797")
+    assert harness.send(unsubscribe(5, 2, USER_PROPERTY * 101)) == bytes.fromhex("b0050007008383")
+    assert harness.counters.limits_reached == {"max_properties_bytes": 2}
+    assert len(harness.events) == before
 
 
 def test_the_properties_of_a_connect_and_its_will_count_together() -> None:
