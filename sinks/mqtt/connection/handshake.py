@@ -82,6 +82,12 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
         # MQTT 3.1.1 closes without CONNACK what is malformed [MQTT-3.1.4-1].
         answering = codec if codec is V5 else None
         raise ConnectionRefused(error.reason, reason_code=error.reason_code, codec=answering) from error
+    if connect.will is not None and connect.will.retain and codec is V5:
+        raise ConnectionRefused(
+            "the will has Will Retain, and nothing is retained [MQTT-3.2.2-13]",
+            reason_code=ReasonCode.RETAIN_NOT_SUPPORTED,
+            codec=codec,
+        )
     if connect.will is not None and (refusal := parts.judge_will(connect.will)) is not None:
         raise ConnectionRefused("the will is too large, or its topic has too many levels", reason_code=refusal, codec=codec)
     if connect.authentication_method is not None:

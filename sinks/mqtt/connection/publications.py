@@ -50,6 +50,10 @@ class Publications:
         QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. is_excessive: its properties are
         over the limit; QoS 0 is dropped. Raises ProtocolViolation.
         """
+        if publish.retain and self.is_v5:
+            raise ProtocolViolation(
+                "RETAIN is not available, as CONNACK says [MQTT-3.2.2-14]", reason_code=ReasonCode.RETAIN_NOT_SUPPORTED
+            )
         topic = self.topic_of(publish)
         if is_excessive:
             return _refused(publish, ReasonCode.QUOTA_EXCEEDED) if publish.qos else None

@@ -80,7 +80,7 @@ VALID_5 = {
     "PUBLISH QoS 0": (publish("a/ü", b"\x00\xff", v5=EVERY_PROPERTY), ""),
     "PUBLISH QoS 0 with an alias": (publish("a", b"x", v5=b"\x23\x00\x10"), ""),
     "PUBLISH QoS 1": (publish("a", b"x", first_byte=0x32, packet_id=65_535, v5=EVERY_PROPERTY), "4002ffff"),
-    "PUBLISH QoS 1 with DUP and RETAIN": (publish("a", b"x", first_byte=0x3B, packet_id=1, v5=b""), "40020001"),
+    "PUBLISH QoS 1 with DUP": (publish("a", b"x", first_byte=0x3A, packet_id=1, v5=b""), "40020001"),
     "PUBLISH QoS 2": (publish("a", b"x", first_byte=0x34, packet_id=2, v5=b""), "50020002"),
     "PUBLISH QoS 2 with DUP": (publish("a", b"x", first_byte=0x3C, packet_id=3, v5=b""), "50020003"),
     "PUBLISH to the longest topic": (publish(LONGEST, first_byte=0x32, packet_id=4, v5=b""), "40020004"),

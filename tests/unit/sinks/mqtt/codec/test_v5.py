@@ -134,7 +134,7 @@ def test_invalid_packets_are_refused_with_their_reason(
 
 
 WRITTEN = [
-    (ConnAck(), "2007 0000 04 2900 2a00"),
+    (ConnAck(), "2009 0000 06 2500 2900 2a00"),
     (
         ConnAck(
             session_present=True,

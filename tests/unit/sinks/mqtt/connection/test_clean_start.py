@@ -13,7 +13,7 @@ from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness,
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
 CLEAN, KEPT = 0x02, 0x00
-CONNACK_3, CONNACK_5 = bytes.fromhex("20020000"), bytes.fromhex("201200000f210064220010270008000029002a00")
+CONNACK_3, CONNACK_5 = bytes.fromhex("20020000"), bytes.fromhex("2014000011 210064 220010 2500 2700080000 2900 2a00")
 DISCONNECT = b"\xe0\x00"
 
 

@@ -52,6 +52,17 @@ def test_a_malformed_connect_is_answered_in_mqtt_5_only() -> None:
     assert refused(connect(level=5, flags=0x03)).answer == bytes.fromhex("2003008100")
 
 
+@pytest.mark.parametrize("flags", [0x26, 0x2E, 0x36])
+def test_a_retained_will_is_refused_in_mqtt_5_only(flags: int) -> None:
+    """[MQTT-3.2.2-13] MQTT 3.1.1 has no way to say that nothing is retained."""
+    will = b"\x00" + text("w") + text(b"bye")
+    assert refused(connect(level=5, flags=flags, payload=text("c") + will)).answer == bytes.fromhex("2003009a00")
+    data = connect(flags=flags, payload=text("c") + text("w") + text(b"bye"))
+    accepted = read_connect(data, body_start(data), SETTINGS, PARTS)[1]
+    assert accepted.will is not None
+    assert accepted.will.retain
+
+
 def test_an_authentication_method_is_refused() -> None:
     """[MQTT-4.12.0-1]"""
     assert refused(connect(level=5, properties=b"\x15" + text("x"))).answer == bytes.fromhex("2003008c00")

@@ -220,9 +220,9 @@ class TestRefusing:
 
     def test_a_message_above_the_maximum_packet_size_is_left_to_the_session(self) -> None:
         """[MQTT-3.1.2-24]"""
-        harness = granted(5, properties=b"\x27\x00\x00\x00\x14")
-        assert offer(harness, 5, payload=b"p" * 12) == sent(FIRST, b"p" * 12, v5=b"")
-        assert offer(harness, 6, payload=b"p" * 13) == b""
+        harness = granted(5, properties=b"\x27\x00\x00\x00\x16")
+        assert offer(harness, 5, payload=b"p" * 14) == sent(FIRST, b"p" * 14, v5=b"")
+        assert offer(harness, 6, payload=b"p" * 15) == b""
         assert refusals(harness) == {"size": 1}
 
     def test_a_message_that_mqtt_cannot_carry_is_left_to_the_session(self) -> None:

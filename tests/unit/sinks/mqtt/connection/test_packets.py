@@ -1,9 +1,10 @@
 """sinks.mqtt.connection.connection, in a connection."""
 
+import mqtt5
 import pytest
 
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, ServerPacket
-from sinks.mqtt.connection.handshake import V311, Codec
+from sinks.mqtt.connection.handshake import V5, V311, Codec
 from state.commands import CloseConnection, DropAwaitingRel, SendPublish, SendPubRel
 from state.events import (
     ConnectionLost,
@@ -31,6 +32,32 @@ class TestPublications:
         assert dict(record.headers or [])["mqtt-retain"] == b"true"
         harness.confirm(record)
         assert harness.settle() == ack(0x40, 5)
+
+    @pytest.mark.parametrize(
+        ("capability", "data", "answer"),
+        [
+            ("retain_available", publish("t", first_byte=0x31, v5=b""), "e0019a"),
+            ("shared_subscription_available", packet(0x82, b"\0\1\0", text("$share/g/t"), b"\0"), "900400010 09e"),
+            ("subscription_id_available", packet(0x82, b"\0\1\2\x0b\1", text("t"), b"\0"), "e001a1"),
+            ("wildcard_subscription_available", packet(0x82, b"\0\1\0", text("+/t/#"), b"\2"), "90040001 0002"),
+        ],
+    )
+    def test_what_connack_says_is_available_is(self, capability: str, data: bytes, answer: str) -> None:
+        """[MQTT-3.2.2-14]; Maximum QoS is 2, which CONNACK leaves out."""
+        connack, _ = mqtt5.read(V5.encode(ConnAck()))
+        is_available = answer.startswith("9004") and not answer.endswith("9e")
+        assert getattr(connack, capability) is is_available
+        assert int(connack.max_qos) == QoS.EXACTLY_ONCE
+        assert connected(5, accept={"topic_filters": ()}).send(data) == bytes.fromhex(answer.replace(" ", ""))
+
+    @pytest.mark.parametrize("qos", [0, 1, 2])
+    def test_a_retained_publication_closes_in_mqtt_5(self, qos: int) -> None:
+        """[MQTT-3.2.2-14] CONNACK says Retain Available 0. MQTT 3.1.1 cannot say so, and hands the flag on."""
+        harness = connected(5)
+        retained = 0x31 | qos << 1
+        assert harness.send(publish("t", first_byte=retained, packet_id=qos or None, v5=b"")) == bytes.fromhex("e0019a")
+        harness.last(ConnectionLost)
+        assert harness.uplink == []
 
     def test_qos_0_is_recorded_and_not_answered(self) -> None:
         harness = connected()
