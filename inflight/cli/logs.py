@@ -36,8 +36,8 @@ _MAX_PER_SPAN: Final = 3
 _SPAN_S: Final = 10.0
 _MAX_KINDS: Final = 1_000
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
-_ON_SLOW_TASKS: Final = "kafka.net.selector"
-"""kafka-python's event loop. It warns whenever other processes had the processor for a tenth of a second."""
+_WARN_IN_VAIN: Final = ("kafka.net.selector", "kafka.coordinator.consumer")
+"""Parts of kafka-python that warn whenever a task had to wait for a processor, and of options that we chose."""
 _TRACEBACK: Final = "exception"
 """The field of several lines."""
 
@@ -132,4 +132,5 @@ def configure_logging(*, json: bool = False, process: int | None = None) -> None
     )
     handler.addFilter(RepeatFilter())
     logging.basicConfig(handlers=[handler], level=logging.WARNING, force=True)
-    logging.getLogger(_ON_SLOW_TASKS).setLevel(logging.ERROR)
+    for name in _WARN_IN_VAIN:
+        logging.getLogger(name).setLevel(logging.ERROR)

@@ -94,7 +94,7 @@ class _FailFastConnections(KafkaConnectionManager):  # type: ignore[misc]
             self._newest_error = error
         if isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
             self._refused = error
-        elif isinstance(error, ssl.SSLCertVerificationError):
+        elif error is not None and isinstance(error.__context__, ssl.SSLCertVerificationError):
             self._refused = KafkaConnectionError(str(error))
         return super().update_backoff(node_id)
 
