@@ -16,6 +16,8 @@ from inflight.local.errors import DataDirectoryInUse
 
 _MODE: Final = 0o700
 _LOCK: Final = "lock"
+_LAST_OF_JAVA: Final = "\uffff"
+"""Spark's launcher breaks characters that Java stores as two."""
 _PARTS: Final = ("kafka", "kafka/data", "logs")
 
 
@@ -33,8 +35,8 @@ def directory_fault(directory: Path) -> str:
     """Says why a directory cannot be made or written, and what to do; empty if it can. Leaves nothing behind."""
     advice = "give a directory that this user may write"
     text = str(directory)
-    if not text.isprintable():
-        return f"{text!r} has characters that cannot be shown: {advice}, with a name of printable characters"
+    if not text.isprintable() or max(text) > _LAST_OF_JAVA:
+        return f"{text!a} has control characters or emoji, which Java or terminals break: {advice}, without them"
     directory = directory.absolute()
     try:
         existing = next(path for path in (directory, *directory.parents) if path.exists() or path.is_symlink())

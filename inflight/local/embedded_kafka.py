@@ -28,12 +28,15 @@ from inflight.local.jars import Jars, kafka_classpath
 from inflight.local.java import find_java
 from streaming.config.resources import conf_file
 from streaming.engine.watching.full_disk import is_full
+from streaming.spark_internals.jvm import java_environment
 
 _HOST: Final = "127.0.0.1"
 _START_TIMEOUT_S: Final = 90.0
 _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.02
+_DATA: Final = "data"
 _META: Final = "meta.properties"
+_PROPERTIES_FILE: Final = "server.properties"
 _PORT_ATTEMPTS: Final = 5
 # No optimizing compiler, and a collector that stops the broker for 4 ms instead of 13: see
 # docs/decisions/0031-no-optimizing-compiler.md. Java refuses to start with two collectors; JDK_JAVA_OPTIONS may have named one.
@@ -52,7 +55,7 @@ _JVM: Final = (
 _BIND_FAILURE: Final = re.compile(r"BindException|Address already in use|Socket server failed to bind")
 
 _PROPERTIES: Final = """\
-# Written by Inflight at every start; changes are lost. Records: {data}
+# Written by Inflight at every start; changes are lost.
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
@@ -60,6 +63,7 @@ controller.listener.names=CONTROLLER
 listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
 advertised.listeners=PLAINTEXT://{host}:{port}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+# Relative to the broker's working directory: in a list of directories no comma could be escaped.
 log.dirs={data}
 
 # One node: nothing to replicate to.
@@ -165,13 +169,15 @@ class EmbeddedKafka:
         for directory in self._directory, self._temporary, self._logs:
             directory.mkdir(parents=True, exist_ok=True)
         self._port = self._port or free_port()
-        properties = self._write_properties()
-        if not (self._directory / "data" / _META).is_file():
-            self._format(properties)
+        self._write_properties()
+        if not (self._directory / _DATA / _META).is_file():
+            self._format()
         self._output.write_bytes(b"")
         with self._output.open("ab") as output:
-            command = [*self._java(*archive_options("kafka", self._jars)), "kafka.Kafka", str(properties)]
-            self._process = start_child(command, stdout=output, stderr=subprocess.STDOUT, cwd=self._directory)
+            command = [*self._java(*archive_options("kafka", self._jars)), "kafka.Kafka", _PROPERTIES_FILE]
+            self._process = start_child(
+                command, stdout=output, stderr=subprocess.STDOUT, cwd=self._directory, environment=java_environment()
+            )
 
     def await_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
         """Does the second half of `start`: waits for the answer to a metadata request. Raises ChildProcessFailed."""
@@ -220,27 +226,28 @@ class EmbeddedKafka:
             *_JVM,
             *options,
             f"-Dlog4j2.configurationFile={logging.as_uri()}",
-            f"-Dinflight.kafka.log={self._log}",
-            f"-Djava.io.tmpdir={self._temporary}",
+            f"-Dinflight.kafka.log={Path('..', self._log.parent.name, self._log.name)}",
+            f"-Djava.io.tmpdir={self._temporary.name}",
             "-cp",
             kafka_classpath(self._jars),
         ]
 
     def _write_properties(self) -> Path:
-        path = self._directory / "server.properties"
-        data = str(self._directory / "data").replace("\\", "\\\\")  # the backslash is the escape character of Java properties
-        text = _PROPERTIES.format(host=_HOST, port=self._port, controller_port=free_port(), data=data)
+        text = _PROPERTIES.format(host=_HOST, port=self._port, controller_port=free_port(), data=_DATA)
+        path = self._directory / _PROPERTIES_FILE
         path.write_text(text, encoding="utf-8")
         return path
 
-    def _format(self, properties: Path) -> None:
+    def _format(self) -> None:
         cluster_id = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode("ascii").rstrip("=")
         # The id of a KRaft cluster is 22 characters of URL-safe base64; one that starts with "-" would be read as an option.
         # Recorded classes are those of the broker: this JVM would only take its time to write its own.
         options = () if records_classes() else archive_options("kafka", self._jars)
-        arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", str(properties)]
+        arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", _PROPERTIES_FILE]
         done = subprocess.run(
             bound_to_parent([*self._java(*options), *arguments]),
+            cwd=self._directory,
+            env=java_environment(),
             capture_output=True,
             text=True,
             errors="replace",
@@ -275,7 +282,7 @@ class EmbeddedKafka:
 
     def _cluster_id(self) -> str | None:
         try:
-            text = (self._directory / "data" / _META).read_text(encoding="utf-8")
+            text = (self._directory / _DATA / _META).read_text(encoding="utf-8")
         except OSError:
             return None
         return next((line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("cluster.id=")), None)
@@ -295,6 +302,6 @@ class EmbeddedKafka:
 
     def _advice(self) -> str:
         """Says what to do, for people."""
-        if is_full(str(self._directory / "data")):
+        if is_full(str(self._directory / _DATA)):
             return f"The disk of {self._directory} is full: make room there. Nothing that Kafka has confirmed is lost."
         return f"If the port is taken, choose another; if the data is damaged, move {self._directory} away."

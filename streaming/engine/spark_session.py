@@ -19,7 +19,7 @@ from streaming.config.secrets import names_a_secret
 from streaming.config.settings import Settings
 from streaming.engine.temporary_files import temporary_directory
 from streaming.spark_internals.checkpoint import is_local_path
-from streaming.spark_internals.jvm import start_jvm
+from streaming.spark_internals.jvm import quoted_java_option, start_jvm
 
 _PACKAGES: Final = Path(__file__).resolve().parents[2]
 _LOOPBACK: Final = "127.0.0.1"
@@ -219,7 +219,10 @@ def _cluster_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]
 
 def _log_options(settings: SparkSettings) -> str:
     log_configuration = conf_file("spark-log4j2.properties").as_uri()
-    return f"-Dlog4j2.configurationFile={log_configuration} -Dinflight.spark.log={settings.log_file}"
+    log = str(settings.log_file)
+    # A percent sign begins a conversion in log4j's pattern for the names of old logs.
+    files = f"-Dinflight.spark.log={log}", f"-Dinflight.spark.old_logs={log.replace('%', '%%')}"
+    return " ".join((f"-Dlog4j2.configurationFile={log_configuration}", *map(quoted_java_option, files)))
 
 
 _DELTA: Final = {

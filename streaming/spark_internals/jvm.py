@@ -28,12 +28,24 @@ def under_spark_submit() -> bool:
     return "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def java_environment() -> dict[str, str]:
+    """Returns the environment for a JVM. In another locale than UTF-8 Java cannot open files whose names are not ASCII."""
+    return {**os.environ, "LC_ALL": "C.UTF-8"}
+
+
+def quoted_java_option(option: str) -> str:
+    """Returns one option for a list such as `spark.driver.extraJavaOptions`, whatever characters it has."""
+    escaped = option.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
+
+
 def start_jvm(options: Mapping[str, str], *, stderr: int | None = None) -> None:
     """Starts the JVM if this process has none.
 
     PySpark passes `options` as flags, which every user of the machine can read. Secrets must not be among them.
     stderr: a file descriptor for the JVM's standard error; None = ours.
     """
+    os.environ.update(java_environment())  # PySpark gives the JVM the environment of this process
     conf = SparkConf()
     for name, value in options.items():
         conf.set(name, value)

@@ -33,8 +33,7 @@ class KafkaOnTwoDisks(EmbeddedKafka):
 
     def _write_properties(self) -> Path:
         path = super()._write_properties()
-        first = str(self._directory / "data")
-        text = path.read_text().replace(f"log.dirs={first}", f"log.dirs={first},{self.second_disk}\nmetadata.log.dir={first}")
+        text = path.read_text().replace("log.dirs=data", f"log.dirs=data,{self.second_disk}\nmetadata.log.dir=data")
         path.write_text(f"{text}\nreplica.high.watermark.checkpoint.interval.ms=500\n")
         return path
 

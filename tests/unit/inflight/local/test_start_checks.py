@@ -14,6 +14,8 @@ from inflight.local.start_checks import KAFKA_PORT, engine_faults, gateway_fault
 from streaming.config.errors import ConfigurationError
 from streaming.config.settings import Settings, load_settings
 
+ODD_NAME = "a b'c\"d,e\\f%20g ü$x#&{y}[z]*?~:@!"
+
 
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[..., list[str]]:
@@ -59,6 +61,14 @@ def test_an_unusable_checkpoint_is_named_by_its_own_key(refused: Callable[..., l
         [problem] = refused(f"engine.checkpoint_location={location}")
         assert f"engine.checkpoint_location: {file} is not a directory" in problem
     assert refused("engine.checkpoint_location=s3a://bucket/checkpoint") == []
+
+
+@pytest.mark.parametrize("name", ["a\nb", "bell\a", "escape\x1b[2J", "\u202e", "😀"])
+def test_names_that_programs_break_are_refused(refused: Callable[..., list[str]], tmp_path: Path, name: str) -> None:
+    [problem] = refused(f"engine.data_dir={tmp_path / name}")
+    assert "has control characters or emoji" in problem
+    assert name not in problem.partition("engine.data_dir: ")[2]
+    assert refused(f"engine.data_dir={tmp_path / ODD_NAME}") == []
 
 
 @pytest.mark.parametrize("part", ["logs", "kafka", "checkpoint"])
