@@ -117,5 +117,7 @@ def _java() -> str:
     """Identifies the JVM and the class path: an archive is for one of each."""
     # Options of the environment would change what Java says of itself; Java ignores an archive that they do not fit.
     plain = {name: value for name, value in os.environ.items() if not name.endswith("_OPTIONS")}
-    version = subprocess.run([find_java().executable, "-version"], env=plain, capture_output=True, timeout=30, check=True).stderr
+    version = subprocess.run(
+        [find_java().executable, "-version"], env=plain, capture_output=True, timeout=_TIMEOUT_S, check=True
+    ).stderr
     return hashlib.sha256(version + bytes(pyspark_jars())).hexdigest()[:16]

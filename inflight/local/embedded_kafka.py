@@ -26,14 +26,15 @@ from inflight.local.class_data_sharing import archive_options, records_classes
 from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars, kafka_classpath
 from inflight.local.java import find_java
+from inflight.local.start_watch import PATIENCE_S, StartWatch
 from streaming.config.resources import conf_file
 from streaming.engine.watching.full_disk import is_full
 from streaming.spark_internals.jvm import java_environment
 
 _HOST: Final = "127.0.0.1"
-_START_TIMEOUT_S: Final = 90.0
 _STOP_TIMEOUT_S: Final = 20.0
 _POLL_S: Final = 0.02
+_WATCH_S: Final = 1.0
 _DATA: Final = "data"
 _META: Final = "meta.properties"
 _PROPERTIES_FILE: Final = "server.properties"
@@ -90,6 +91,8 @@ socket.request.max.bytes=104857600
 # After a SIGKILL the controller takes the old registration for alive for this long, and the broker waits (the default is 9 s).
 broker.session.timeout.ms=3000
 broker.heartbeat.interval.ms=500
+# On a busy machine the broker may need longer than a minute to register; await_ready ends one that hangs.
+initial.broker.registration.timeout.ms=600000
 log.cleaner.dedupe.buffer.size=16777216
 num.network.threads=2
 num.io.threads=4
@@ -103,18 +106,18 @@ class EmbeddedKafka:
     thread that started it ends (inflight/local/child_process.py).
 
     Args:
-        port: Where clients connect; 0 = a free one, chosen at the first start and kept while this object lives. The next start of
-            the same data may use another port.
+        port: Where clients connect; 0 = a free one, chosen at the first start and kept while this object lives.
+        preferred_port: That one if it is free; 0 = any. Used if `port` is 0.
     """
 
-    def __init__(self, data_dir: Path, *, port: int = 0, jars: Jars) -> None:
+    def __init__(self, data_dir: Path, *, port: int = 0, preferred_port: int = 0, jars: Jars) -> None:
         self._directory = data_dir.absolute() / "kafka"
         self._temporary = self._directory / "tmp"
         self._logs = data_dir.absolute() / "logs"
         self._log = self._logs / "kafka.log"
         self._output = self._logs / "kafka.out"
         self._requested_port = port
-        self._port = port
+        self._port = port or preferred_port
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -122,6 +125,11 @@ class EmbeddedKafka:
     def bootstrap_servers(self) -> str:
         """`host:port` for clients; valid after `start`."""
         return f"{_HOST}:{self._port}"
+
+    @property
+    def port(self) -> int:
+        """Where clients connect; valid after `start`."""
+        return self._port
 
     @property
     def pid(self) -> int:
@@ -179,16 +187,19 @@ class EmbeddedKafka:
                 command, stdout=output, stderr=subprocess.STDOUT, cwd=self._directory, environment=java_environment()
             )
 
-    def await_ready(self, timeout_s: float = _START_TIMEOUT_S) -> None:
-        """Does the second half of `start`: waits for the answer to a metadata request. Raises ChildProcessFailed."""
-        deadline = time.monotonic() + timeout_s
+    def await_ready(self, patience_s: float = PATIENCE_S) -> None:
+        """Does the second half of `start`: waits for the answer to a metadata request. Raises ChildProcessFailed.
+
+        patience_s: a broker that neither answers nor works for this long is killed.
+        """
+        watch = StartWatch(self.pid, patience_s=patience_s)
         while not self._answers():
             if not self.is_running:
                 raise ChildProcessFailed(self._explain(f"Kafka ended with status {self._status()} before it was ready"))
-            if time.monotonic() > deadline:
+            if watch.is_stuck():
                 self.kill()
                 raise ChildProcessFailed(
-                    self._explain(f"Kafka did not answer on {self.bootstrap_servers} within {timeout_s:.0f} s")
+                    self._explain(f"Kafka does not answer on {self.bootstrap_servers} after {watch.waited_s:.0f} s, nor work")
                 )
             time.sleep(_POLL_S)
 
@@ -244,20 +255,19 @@ class EmbeddedKafka:
         # Recorded classes are those of the broker: this JVM would only take its time to write its own.
         options = () if records_classes() else archive_options("kafka", self._jars)
         arguments = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "--config", _PROPERTIES_FILE]
-        done = subprocess.run(
+        with subprocess.Popen(
             bound_to_parent([*self._java(*options), *arguments]),
             cwd=self._directory,
             env=java_environment(),
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
             errors="replace",
-            timeout=120,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise ChildProcessFailed(
-                f"Kafka's storage could not be formatted in {self._directory}:\n{done.stdout}{done.stderr}\n{self._advice()}"
-            )
+        ) as process:
+            output = _output_of(process)
+        if process.returncode != 0:
+            raise ChildProcessFailed(f"Kafka's storage could not be formatted in {self._directory}:\n{output}\n{self._advice()}")
 
     def _answers(self) -> bool:
         # A TCP connection first: the client logs each refusal.
@@ -305,3 +315,14 @@ class EmbeddedKafka:
         if is_full(str(self._directory / _DATA)):
             return f"The disk of {self._directory} is full: make room there. Nothing that Kafka has confirmed is lost."
         return f"If the port is taken, choose another; if the data is damaged, move {self._directory} away."
+
+
+def _output_of(process: "subprocess.Popen[str]") -> str:
+    """Returns what a process has written until its end. Kills one that does nothing."""
+    watch = StartWatch(process.pid)
+    while True:
+        try:
+            return process.communicate(timeout=_WATCH_S)[0]
+        except subprocess.TimeoutExpired:
+            if watch.is_stuck():
+                process.kill()

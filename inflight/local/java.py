@@ -15,6 +15,8 @@ from inflight.local.errors import MissingPrerequisite
 
 MINIMUM_JAVA: Final = 17
 _VERSION: Final = re.compile(r'version "(?P<major>\d+)(?:\.(?P<minor>\d+))?')
+_VERSION_TIMEOUT_S: Final = 120.0
+"""A tenth of a second is enough, unless the machine is very busy."""
 _INSTALL: Final = (
     f"Install Java {MINIMUM_JAVA} or newer (Debian, Ubuntu: `sudo apt-get install openjdk-17-jre-headless`; "
     "Fedora: `sudo dnf install java-21-openjdk-headless`; macOS: `brew install openjdk@17`) and try again."
@@ -41,7 +43,7 @@ def find_java() -> JavaInstallation:
         where = f"JAVA_HOME={home} has no bin/java" if home else "Java was not found"
         raise MissingPrerequisite(f"{where}. {_INSTALL}")
     try:
-        answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=30, check=True)
+        answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingPrerequisite(f"{found} does not run: {error}. {_INSTALL}") from error
     version = parse_version(answer.stderr + answer.stdout)

@@ -1,8 +1,8 @@
 """Starts a process of ours again whenever it ends: the parts of `inflight up`, the processes of a gateway.
 
 The pause before a restart doubles up to half a minute. A process that was never ready ends everything instead: its settings or
-this machine have to be mended. A process that is not ready after three minutes is killed, unless it works: an engine is ready
-after its first micro-batch, which may have very many timers in it.
+this machine have to be mended. A process that is not ready after three minutes is killed, unless it works or waits for a
+processor: the first micro-batch of an engine may have very many timers in it, and the machine may be busy with other things.
 """
 
 import asyncio
@@ -19,7 +19,8 @@ from typing import IO, Any, Final
 from inflight.local.child_log import ChildLog
 from inflight.local.child_process import bound_to_parent, tail
 from inflight.local.errors import ChildProcessFailed
-from streaming.engine.watching.processes import AT_WORK, processor_seconds
+from inflight.local.start_watch import PATIENCE_S, StartWatch
+from streaming.engine.watching.processes import lower_priority_of
 from streaming.engine.watching.watchdog import HUNG
 
 READY: Final = "ready"
@@ -27,7 +28,7 @@ READY: Final = "ready"
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
-_READY_TIMEOUT_S: Final = 180.0
+_WATCH_S: Final = 0.5
 _LAST_WORDS_S: Final = 1.0
 _STOP_DURING_START_S: Final = 3.0
 """What is not ready has no connection to end and no micro-batch to finish."""
@@ -56,7 +57,7 @@ class SupervisedChild:
             arguments: Made anew for each start.
             say: Told what happens, for people.
             log: Gets its output; None = our standard error.
-            nice: Its nice value.
+            nice: Its nice value, from its first ready line on: nobody is served before, so nothing has to come first.
             on_change: Called when it has gone, and when it is back.
             hint: Says for people what may have ended it.
         """
@@ -137,7 +138,9 @@ class SupervisedChild:
     async def _run_once(self) -> int:
         """Starts it, waits until it ends, and returns its status."""
         with self._standard_error() as standard_error:
-            command = bound_to_parent([sys.executable, "-m", "inflight", *self._arguments()], nice=self._nice)
+            command = bound_to_parent(
+                [sys.executable, "-m", "inflight", *self._arguments()], nice=self._nice if self.ready.is_set() else 0
+            )
             # Our own pipe: with one of asyncio's, `wait` returns only when all that the child has started has closed it, too.
             reading, writing = os.pipe()
             output = os.fdopen(reading, "rb", buffering=0)
@@ -181,6 +184,8 @@ class SupervisedChild:
                 too_late.cancel()
                 self._failed_starts, self._is_up = 0, True
                 self.words = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+                if not self.ready.is_set() and self._nice:
+                    lower_priority_of(pid, self._nice)
                 if self.ready.is_set():
                     self._on_change()
                     self._say(f"the {self.name} is back after {time.monotonic() - started:.1f} s")
@@ -242,18 +247,18 @@ async def until_stopped(stop: asyncio.Event, *work: Coroutine[Any, Any, None]) -
         await asyncio.gather(*pending, return_exceptions=True)
 
 
-async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], patience_s: float = _READY_TIMEOUT_S) -> None:
+async def kill_when_stuck(name: str, pid: int, *, say: Callable[[str], None], patience_s: float = PATIENCE_S) -> None:
     """Kills a child and its group when it has done nothing for `patience_s`. Cancel it when the child is ready."""
-    used_s, waited_s = 0.0, 0.0
+    watch = StartWatch(pid, patience_s=patience_s)
     while True:
-        await asyncio.sleep(patience_s)
-        waited_s += patience_s
-        before_s, used_s = used_s, processor_seconds(pid)
-        if used_s - before_s < AT_WORK * patience_s:
-            say(f"the {name} was not ready within {waited_s:g} s and is killed")
+        await asyncio.sleep(min(_WATCH_S, patience_s))
+        is_stuck = watch.is_stuck()
+        if is_stuck:
+            say(f"the {name} has done nothing for {patience_s:g} s of its start and is killed")
             kill_group(pid)
             return
-        say(f"the {name} is not ready after {waited_s:g} s, but it works; see its log")
+        if is_stuck is not None:
+            say(f"the {name} is not ready after {watch.waited_s:.0f} s, but it works; see its log")
 
 
 def kill_group(pid: int) -> None:

@@ -1,5 +1,6 @@
-"""Reads the processes of this machine from Linux' /proc."""
+"""Reads the processes of this machine from Linux' /proc, and changes their priority."""
 
+import contextlib
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,9 +20,42 @@ def processor_seconds(pid: int) -> float:
     return sum(int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME]) for fields in family) / os.sysconf("SC_CLK_TCK")
 
 
+def runnable_seconds(pid: int) -> float:
+    """Returns the seconds in which threads of a process and its descendants worked, or waited for a processor.
+
+    On a busy machine a process that is starved uses no more CPU than one that hangs; only the waiting tells them apart.
+    Threads that have ended are not counted, so the sum may fall. 0 on systems other than Linux.
+    """
+    known = _processes()
+    return sum(map(_runnable_s, (one for one in (pid, *_descendants(pid, known)) if one in known)))
+
+
+def lower_priority_of(pid: int, nice: int) -> None:
+    """Raises the nice value of a process that leads a session, and of its descendants and their session.
+
+    What they start later inherits it. Linux with autogroups shares the processor among sessions first (sched(7)).
+    """
+    for one in (pid, *descendants(pid)):
+        for thread in (_PROC / str(one) / "task").glob("*"):
+            with contextlib.suppress(OSError):  # it has ended meanwhile
+                number = int(thread.name)
+                os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + nice)
+    with contextlib.suppress(OSError):  # a kernel without autogroups, or too many changes on this machine
+        (_PROC / str(pid) / "autogroup").write_text(str(nice), encoding="ascii")
+
+
 def descendants(pid: int) -> list[int]:
     """Returns the children of a process and their descendants, parents first; empty on systems other than Linux."""
     return _descendants(pid, _processes())
+
+
+def _runnable_s(pid: int) -> float:
+    total_ns = 0
+    for path in (_PROC / str(pid) / "task").glob("*/schedstat"):
+        with contextlib.suppress(OSError, ValueError):  # the thread has ended, or the kernel does not count
+            worked_ns, waited_ns, _ = map(int, path.read_text(encoding="ascii").split())
+            total_ns += worked_ns + waited_ns
+    return total_ns / 1e9
 
 
 def _descendants(pid: int, known: Mapping[int, list[str]]) -> list[int]:
