@@ -5,6 +5,7 @@ What people type is the command `inflight` (inflight/cli).
 """
 
 from importlib import import_module
+from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
         BackoffSettings,
         Cause,
         InvalidMessage,
+        NoRunningSystem,
         Producer,
         ProducerClosed,
         ProducerSettings,
@@ -23,11 +25,14 @@ if TYPE_CHECKING:
         TransactionFailed,
     )
 
+    __version__: str
+
 __all__ = [
     "Attempt",
     "BackoffSettings",
     "Cause",
     "InvalidMessage",
+    "NoRunningSystem",
     "Producer",
     "ProducerClosed",
     "ProducerSettings",
@@ -43,4 +48,6 @@ def __getattr__(name: str) -> Any:
     # At first use: the command imports this package too, and `inflight --help` does not wait for a Kafka client.
     if name in __all__:
         return getattr(import_module("inflight.producer"), name)
+    if name == "__version__":
+        return version("inflight")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,10 +1,11 @@
 """Assembles the commands. Heavy imports (PySpark, Kafka, pydantic) are inside the commands, so that `--help` is quick."""
 
 import logging
-from typing import Final
+from typing import Annotated, Final
 
 import typer
 
+import inflight
 from inflight.cli import administration, bridging, history, processes, sending, sessions, users
 from inflight.cli.status import command as status
 from inflight.cli.status import console
@@ -14,13 +15,30 @@ from streaming.terminal import say
 
 _LONGEST_REASON: Final = 300
 
+
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"inflight {inflight.__version__}")
+        raise typer.Exit
+
+
 app = typer.Typer(
     name="inflight",
-    help="Delivers messages between Kafka and MQTT devices, and accounts for every one.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print the version, and end.")
+    ] = False,
+) -> None:
+    """Delivers messages between Kafka and MQTT devices, and accounts for every one."""
+
+
 app.command()(processes.up)
 app.command()(processes.engine)
 app.command()(processes.gateway)

@@ -60,10 +60,27 @@ def watch_configuration(config: Path | None, overrides: list[str] | None, data_d
 
 
 def load_for_running_system(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "Settings":
-    """Returns the settings for a command that uses the Kafka of a running `inflight up`, if there is one. `--set`
-    overrides it."""
+    """Returns the settings for a command that asks a running `inflight up`, if there is one on the data directory.
+
+    They are those of that process: its Kafka, its --config unless the command has its own, and its --set options, which those of
+    the command override.
+    """
     from inflight.local.endpoints import Endpoints
 
     settings = load(config, overrides, data_dir)
-    running = Endpoints.read(settings.engine.data_dir).kafka
-    return load(config, [f"kafka.bootstrap_servers={running}", *(overrides or ())], data_dir) if running else settings
+    directory = settings.engine.data_dir
+    running = Endpoints.read(directory)
+    if running.kafka:
+        file = Path(running.config) if config is None and running.config else config
+        theirs = [*running.overrides, f"kafka.bootstrap_servers={running.kafka}", "kafka.security_protocol=PLAINTEXT"]
+        return load(file, [*theirs, *(overrides or ())], directory)
+    if not directory.exists() and settings.kafka.bootstrap_servers == type(settings.kafka)().bootstrap_servers:
+        from streaming.terminal import say
+
+        say(
+            f"note: there is no {directory} in {Path.cwd()}, so nothing is known of an `inflight up`, and Kafka is looked for at "
+            f"{settings.kafka.bootstrap_servers}. Run this where `inflight up` runs, or give --data-dir, --config or "
+            "--set kafka.bootstrap_servers.",
+            err=True,
+        )
+    return settings

@@ -25,13 +25,18 @@ _SIGNALLED: Final = 128
 def up(
     data_dir: DataDir = None,
     mqtt_port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 = any free one; default: gateway.port.")] = None,
-    kafka_port: Annotated[int, typer.Option(min=0, max=65_535, help="0 = any free one.")] = 0,
+    kafka_port: Annotated[
+        int | None,
+        typer.Option(min=0, max=65_535, help="0 = any free one; default: that of the last start, at first 9092."),
+    ] = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
     """Run everything on this machine: a real Kafka, the engine, a gateway and the console, until Ctrl-C.
 
     Prints one line on standard output when a device can connect: ready mqtt=HOST:PORT kafka=HOST:PORT
+
+    Ports that are not configured are those of the last start with the same data.
     """
     import asyncio
 
@@ -46,7 +51,7 @@ def up(
     flags: dict[KeyPath, str] = {KAFKA_PORT: f"--kafka-port {kafka_port}"}
     if mqtt_port is not None:
         flags["gateway", "port"] = f"--mqtt-port {mqtt_port}"
-    settings = load(config, given, data_dir, flags=flags, checks=partial(up_faults, kafka_port=kafka_port))
+    settings = load(config, given, data_dir, flags=flags, checks=partial(up_faults, kafka_port=kafka_port or 0))
     find_java()
     jars = ensure_jars()
     started = time.monotonic()
@@ -65,6 +70,7 @@ def up(
         overrides=tuple(overrides or ()),
         defaults=shown_metrics(settings),
         console=serves_console(settings),
+        is_console_port_free=settings.console.port == 0,
         nice=settings.engine.nice,
     )
     asyncio.run(Supervisor(options, jars, say=report, announce=announce).run())

@@ -1,12 +1,11 @@
 """Reads and writes DATA_DIR/endpoints.json, by which other processes find a running `inflight up` and its processes."""
 
-import os
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
 import msgspec
 
-_NAME: Final = "endpoints.json"
+from inflight.running_up import ENDPOINTS_FILE, is_alive
 
 
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,6 +15,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     pids: by name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while a process is being restarted.
     metrics: host:port of the processes that serve metrics, by name.
     console: the address of the page.
+    config, overrides: its --config and --set, for commands on the same data directory.
     """
 
     mqtt: str = ""
@@ -23,34 +23,24 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     pids: dict[str, int] = {}
     metrics: dict[str, str] = {}
     console: str = ""
+    config: str = ""
+    overrides: list[str] = []
 
     @classmethod
     def read(cls, data_dir: Path) -> Self:
         """Reads what runs on this data directory; returns an empty value if nothing does, or if `up` was killed."""
         try:
-            found = msgspec.json.decode((data_dir / _NAME).read_bytes(), type=cls)
+            found = msgspec.json.decode((data_dir / ENDPOINTS_FILE).read_bytes(), type=cls)
         except (OSError, msgspec.DecodeError):
             return cls()
-        return found if _is_alive(found.pids.get("up")) else cls()
+        return found if is_alive(found.pids.get("up")) else cls()
 
     def write(self, data_dir: Path) -> None:
         """Replaces the file in one step: a reader sees the old or the new one."""
-        temporary = data_dir / f"{_NAME}.new"
+        temporary = data_dir / f"{ENDPOINTS_FILE}.new"
         temporary.write_bytes(msgspec.json.format(msgspec.json.encode(self)) + b"\n")
-        temporary.replace(data_dir / _NAME)
+        temporary.replace(data_dir / ENDPOINTS_FILE)
 
     @staticmethod
     def remove(data_dir: Path) -> None:
-        (data_dir / _NAME).unlink(missing_ok=True)
-
-
-def _is_alive(pid: int | None) -> bool:
-    if pid is None:
-        return False
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+        (data_dir / ENDPOINTS_FILE).unlink(missing_ok=True)

@@ -22,13 +22,21 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.endpoints import Endpoints
 from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars
+from inflight.local.remembered_ports import RememberedPorts
+from inflight.local.start_watch import PATIENCE_S
 from inflight.local.supervised_child import FIRST_PAUSE_S, LONGEST_PAUSE_S, SupervisedChild, until_stopped
-from streaming.config.settings import load_settings
+from streaming.config.errors import KafkaUnreachable
+from streaming.config.settings import Settings, load_settings
 from streaming.engine.watching.full_disk import is_full
-from streaming.topics import ensure_topics
+from streaming.topics import TopicReport, ensure_topics
 
+_KAFKA, _CONSOLE = "Kafka", "the console"
+"""Names of remembered ports."""
+_KAFKA_PORT: Final = 9092
+"""Where kafka.bootstrap_servers looks by default."""
 _STOP_TIMEOUT_S: Final = 30.0
 _KAFKA_POLL_S: Final = 0.2
+_REPORT_WAITING_S: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,20 +45,22 @@ class UpOptions:
 
     data_dir: everything is kept there.
     mqtt_port: None = as configured; 0 = any free port.
-    kafka_port: 0 = any free port.
+    kafka_port: None = that of the last start, at first 9092 if it is free; 0 = any free port.
     config, overrides: passed on to the children, so that all read the same configuration.
     defaults: overrides that give way to `overrides`.
     console: whether the page is served.
+    is_console_port_free: no port is configured for it, so it has that of the last start.
     nice: nice value of the engine, so that the gateway, for which devices wait, goes first.
     """
 
     data_dir: Path
     mqtt_port: int | None = None
-    kafka_port: int = 0
+    kafka_port: int | None = None
     config: Path | None = None
     overrides: tuple[str, ...] = ()
     defaults: tuple[str, ...] = ()
     console: bool = False
+    is_console_port_free: bool = False
     nice: int = 0
 
 
@@ -71,7 +81,10 @@ class Supervisor:
         self._say = say
         self._announce = announce
         self._stop = asyncio.Event()
-        self._kafka = EmbeddedKafka(self._data_dir, port=options.kafka_port, jars=jars)
+        self._waiting: asyncio.Task[None]
+        self._jars = jars
+        self._kafka: EmbeddedKafka
+        self._ports = RememberedPorts(self._data_dir, say=say)
         self._engine = self._child("engine", self._engine_arguments, nice=options.nice)
         self._gateway = self._child("gateway", self._gateway_arguments)
         self._console = self._child("console", self._console_arguments)
@@ -84,6 +97,8 @@ class Supervisor:
             for number in signal.SIGINT, signal.SIGTERM:
                 loop.add_signal_handler(number, self._stop.set)
             self._logs.mkdir(parents=True, exist_ok=True)
+            self._kafka = self._new_kafka()
+            self._waiting = asyncio.create_task(self._report_waiting())
             try:
                 await until_stopped(self._stop, self._start_kafka())  # steps 2, 3
                 if not self._stop.is_set():
@@ -92,19 +107,48 @@ class Supervisor:
                     children += [self._report_ready(started), self._serve_console()]  # steps 5, 6
                     await until_stopped(self._stop, self._watch_kafka(), *children)
             finally:
+                self._waiting.cancel()
                 await self._stop_all()
+
+    def _new_kafka(self) -> EmbeddedKafka:
+        asked = self._options.kafka_port
+        preferred = self._ports.choose(_KAFKA, preferred=_KAFKA_PORT) if asked is None else 0
+        return EmbeddedKafka(self._data_dir, port=asked or 0, preferred_port=preferred, jars=self._jars)
 
     async def _start_kafka(self) -> None:
         self._say("starting Kafka (one broker: its data survives killed processes, not a lost disk)")
         # The pool's threads live until the loop is closed, so the thread that starts the broker outlives it (child_process.py).
         await asyncio.to_thread(self._kafka.start)
+        if self._options.kafka_port is None:
+            self._ports.remember(_KAFKA, self._kafka.port)
         settings = load_settings(self._options.config, self._overrides())
-        report = await asyncio.to_thread(ensure_topics, settings)
+        report = await asyncio.to_thread(self._ensure_topics, settings)
         for warning in report.warnings:
             self._say(f"warning: {warning}")
 
+    def _ensure_topics(self, settings: Settings) -> TopicReport:
+        """Creates the topics. A broker of a busy machine may give its first answers late, so a living one is asked again."""
+        deadline_s = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                return ensure_topics(settings)
+            except KafkaUnreachable as error:
+                may_pass = getattr(error.__cause__, "retriable", False)
+                if not may_pass or not self._kafka.is_running or time.monotonic() > deadline_s:
+                    raise
+                self._say(f"{error} Trying again.")
+
+    async def _report_waiting(self) -> None:
+        """Says every few seconds what is waited for. Cancel it when a device can connect."""
+        while True:
+            await asyncio.sleep(_REPORT_WAITING_S)
+            started = [child for child in (self._engine, self._gateway) if child.pid is not None]
+            waiting = [f"the {child.name}" for child in started if not child.ready.is_set()]
+            self._say(f"waiting for {' and '.join(waiting) if started else 'Kafka'}")
+
     async def _report_ready(self, started: float) -> None:
         await self._devices_can_connect()
+        self._waiting.cancel()
         self._write_endpoints()
         self._say(f"ready after {time.monotonic() - started:.1f} s; logs are in {self._logs}; stop with Ctrl-C")
         self._announce(self._endpoints())
@@ -128,6 +172,9 @@ class Supervisor:
     async def _report_console(self) -> None:
         await self._console.ready.wait()
         self._write_endpoints()
+        address = self._console.words["console"].rstrip("/")
+        if self._options.is_console_port_free:
+            self._ports.remember(_CONSOLE, int(address.rpartition(":")[2]))
         self._say(f"the console is at {self._console.words['console']}")
 
     async def _watch_kafka(self) -> None:
@@ -175,6 +222,8 @@ class Supervisor:
     def _console_arguments(self) -> list[str]:
         # As with the gateway: an open page finds a restarted console where the first one was.
         port = self._console.words.get("console", "").rstrip("/").rpartition(":")[2]
+        if not port and self._options.is_console_port_free:
+            port = str(self._ports.choose(_CONSOLE))
         return ["console", *self._common_arguments(), *(["--set", f"console.port={port}"] if port else [])]
 
     def _common_arguments(self) -> list[str]:
@@ -203,6 +252,8 @@ class Supervisor:
             pids={"up": os.getpid(), **running},
             metrics={name: address for child in self._children() for name, address in child.metrics()},
             console="" if self._console.pid is None else self._console.words.get("console", ""),
+            config="" if self._options.config is None else str(self._options.config.absolute()),
+            overrides=list(self._options.overrides),
         )
 
     def _child(self, name: str, arguments: Callable[[], Sequence[str]], *, nice: int = 0) -> SupervisedChild:

@@ -12,6 +12,7 @@ from inflight.producer.model import (
 from inflight.producer.producer import Producer, ProducerClosed
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.transaction import Transaction
+from inflight.running_up import NoRunningSystem
 from state.settings import BackoffSettings
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "BackoffSettings",
     "Cause",
     "InvalidMessage",
+    "NoRunningSystem",
     "Producer",
     "ProducerClosed",
     "ProducerSettings",

@@ -22,6 +22,7 @@ from inflight.producer.send_loop import Outcome
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.transaction import Transaction, TransactionRunner
 from inflight.producer.worker import Worker, now_ms
+from inflight.running_up import kafka_of_running_up
 from sinks.kafka.security.librdkafka_client import from_python_names
 from state.errors import InflightError
 from state.model import ClientId, MessageId
@@ -34,20 +35,23 @@ class ProducerClosed(InflightError):
 class Producer:
     """Sends messages into Inflight. Thread-safe; make one for a process and keep it. Close it, or use it as a context manager.
 
-    bootstrap_servers: `host:port`, several separated by commas. settings: a ProducerSettings; single ones may be given as keyword
+    bootstrap_servers: `host:port`, several separated by commas; None = that of the `inflight up` that runs on `var/inflight` in
+    the working directory, or on $INFLIGHT__ENGINE__DATA_DIR. settings: a ProducerSettings; single ones may be given as keyword
     arguments (`max_attempts=5`). registry: where the metrics go.
 
-    The constructor does not wait for Kafka. Sends do, within their deadline.
+    The constructor does not wait for Kafka. Sends do, within their deadline. Raises NoRunningSystem without an address if nothing
+    runs.
     """
 
     def __init__(
         self,
-        bootstrap_servers: str,
+        bootstrap_servers: str | None = None,
         *,
         settings: ProducerSettings | None = None,
         registry: CollectorRegistry = REGISTRY,
         **options: Any,
     ) -> None:
+        bootstrap_servers = bootstrap_servers or kafka_of_running_up()
         settings = replace(settings or ProducerSettings(), **options)
         self._settings = settings = replace(settings, kafka_options=from_python_names(settings.kafka_options))
         self._metrics = producer_metrics(registry)

@@ -29,7 +29,7 @@ class Up:
         self.data_dir = data_dir
         self.said: list[str] = []
         self.process = subprocess.Popen(
-            inflight("up", "--data-dir", str(data_dir), "--mqtt-port", "0", "--kafka-port", "0"),
+            inflight("up", "--data-dir", str(data_dir), "--mqtt-port", "0"),
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -103,6 +103,7 @@ def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, 
     try:
         endpoints = ups[0].await_ready()
         assert set(endpoints.pids) == {"up", "kafka", "engine", "gateway"}
+        assert any("waiting for the engine" in line for line in ups[0].said), "a start is not silent"
         assert data_dir.stat().st_mode & 0o777 == 0o700
         assert [path.name for path in tmp_path.iterdir()] == [ODD_NAME], "no program has made a directory of another name"
         device = device_of("d1", endpoints)
@@ -136,7 +137,9 @@ def test_up_goes_on_after_every_kind_of_death_and_stops_cleanly(tmp_path: Path, 
         wait_until(lambda: all(is_gone(process) for process in everything), "no process is left", within_s=20)
         assert Endpoints.read(data_dir) == Endpoints()
         ups.append(Up(data_dir))
-        late = device_of("d1", ups[1].await_ready())
+        again = ups[1].await_ready()
+        assert again.kafka == endpoints.kafka, "backends find Kafka where it was"
+        late = device_of("d1", again)
         wait_until(lambda: late.payloads == ["three"], "the message from before the kill arrives")
 
         # Spark's reader of a checkpoint finds it, whatever its name.

@@ -1,10 +1,12 @@
 """The command line: what can be known without Kafka, Spark or a device."""
 
+import os
 import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
+import inflight
 from inflight.cli import app, main
+from inflight.cli.options import load_for_running_system
 from inflight.local.child_process import free_port, is_free
 from inflight.local.endpoints import Endpoints
 from state.events import DropRequested, RestoreRequested, SessionPurged
@@ -307,3 +311,34 @@ def test_a_path_that_fails_is_named(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "var").touch()
     assert "inflight: var: File exists. Check that path and its permissions" in main_with("demo")[2]
+
+
+def test_the_version_is_that_of_the_package() -> None:
+    assert inflight.__version__ == version("inflight")
+    assert RUNNER.invoke(app, ["--version"]).output == f"inflight {inflight.__version__}\n"
+
+
+def test_commands_have_the_configuration_of_the_running_system(tmp_path: Path) -> None:
+    """Their own options override it."""
+    file, data_dir = tmp_path / "inflight.toml", tmp_path / "data"
+    file.write_text('[topics]\nprefix = "theirs"\n[kafka]\nsecurity_protocol = "SSL"\n')
+    data_dir.mkdir()
+    given = ["max_inflight=7", "delivery_limit=3"]
+    Endpoints(kafka="127.0.0.1:1234", pids={"up": os.getpid()}, config=str(file), overrides=given).write(data_dir)
+    settings = load_for_running_system(None, ["delivery_limit=4"], data_dir)
+    assert (settings.topics.prefix, settings.session.max_inflight, settings.session.delivery_limit) == ("theirs", 7, 4)
+    assert (settings.kafka.bootstrap_servers, settings.kafka.security_protocol) == ("127.0.0.1:1234", "PLAINTEXT")
+    assert settings.engine.data_dir == data_dir
+    assert load_for_running_system(conf_file("inflight.toml"), None, data_dir).topics.prefix == "inflight"
+
+
+def test_a_missing_data_directory_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    load_for_running_system(None, None)
+    assert f"note: there is no var/inflight in {tmp_path}" in capsys.readouterr().err
+    load_for_running_system(None, ["kafka.bootstrap_servers=kafka:9092"])
+    Path("var/inflight").mkdir(parents=True)
+    load_for_running_system(None, None)
+    assert capsys.readouterr().err == ""
