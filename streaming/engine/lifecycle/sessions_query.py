@@ -11,6 +11,7 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from streaming.checkpoint_topics import topic_bounds
 from streaming.config.settings import Settings
 from streaming.engine.errors import NewerEvent, QueryFailed
 from streaming.engine.intake.batch_size import BatchBounds
@@ -19,7 +20,7 @@ from streaming.engine.intake.newer_events import newer_event
 from streaming.engine.intake.record_log import record_reader
 from streaming.engine.intake.set_aside import SetAside
 from streaming.engine.intake.waiting_records import WaitingRecords
-from streaming.engine.kafka_access import end_offsets, oldest_offsets, write_records, write_wake_up
+from streaming.engine.kafka_access import end_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.settings import PipelineSettings
@@ -175,7 +176,8 @@ class SessionsQuery:
 
     def _first_offsets(self) -> Offsets:
         """Returns the first offsets of a checkpoint without a committed micro-batch."""
-        found = oldest_offsets(self._settings, {topic: range(count) for topic, count in self._partitions.items()})
+        asked = {topic: dict.fromkeys(range(count), 0) for topic, count in self._partitions.items()}
+        found = {topic: dict(offsets) for topic, offsets in topic_bounds(self._settings, asked).beginnings.items()}
         for text in self._starting_offsets.values():
             for topic, by_number in (parse_offsets(text) if text.startswith("{") else {}).items():
                 found[topic] |= {number: offset for number, offset in by_number.items() if offset >= 0}
