@@ -30,6 +30,8 @@ from state.errors import ProtocolViolation
 from state.model import PacketId, QoS, ReasonCode, Subscription, Will
 
 PROTOCOL_LEVEL: Final = 4
+BRIDGE_BIT: Final = 0x80
+"""Brokers set it in the level when they connect as a bridge, as Mosquitto does by default. Nothing depends on it here."""
 
 _QOS: Final = tuple(QoS)
 _RETURN_CODES: Final[dict[int, int]] = {
@@ -136,7 +138,7 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
 
 def _decode_connect(reader: _BodyReader) -> Connect:
     """Decodes a CONNECT. Each part of the payload is there exactly if its flag says so, in this order [MQTT-3.1.2-9]."""
-    if reader.text() != "MQTT" or reader.byte() != PROTOCOL_LEVEL:
+    if reader.text() != "MQTT" or reader.byte() & ~BRIDGE_BIT != PROTOCOL_LEVEL:
         raise ProtocolViolation("not MQTT 3.1.1", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
     flags = reader.byte()
     has_username, has_password, has_will = bool(flags & 0x80), bool(flags & 0x40), bool(flags & 0x04)

@@ -59,14 +59,16 @@ def choose_codec(packet: bytes, body_start: int) -> Codec:
             break
     else:
         raise ConnectionRefused("not MQTT", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, codec=None)
-    if name == _NAME and level == V311.protocol_version:
+    if name == _NAME and level in (V311.protocol_version, V311.protocol_version | v311.BRIDGE_BIT):
         return V311
     if name == _NAME and level == V5.protocol_version:
         return V5
+    # The form of the answer is the one that the client expects: a bridge that asks for too much tries again with less.
+    is_newer = name == _NAME and level & ~v311.BRIDGE_BIT >= V5.protocol_version
     raise ConnectionRefused(
         f"MQTT protocol level {level}, supported are 4 (3.1.1) and 5",
         reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
-        codec=V5 if level > V5.protocol_version else V311,
+        codec=V5 if is_newer else V311,
     )
 
 

@@ -46,7 +46,7 @@ def publish(
 
 
 def _properties(level: int, properties: bytes | None) -> bytes:
-    if level < 5:
+    if level & 0x7F < 5:
         return b""
     properties = properties or b""
     assert len(properties) < 128

@@ -28,6 +28,14 @@ def test_the_protocol_level_chooses_the_codec(level: int, codec: object) -> None
     assert read_connect(data, body_start(data), SETTINGS, PARTS)[0] is codec
 
 
+def test_a_bridge_of_mqtt_3_1_1_is_a_client_like_others() -> None:
+    """[MQTT-3.1.2-2] Mosquitto sets the highest bit of the level when it connects as a bridge."""
+    data = connect(level=0x84)
+    codec, asked = read_connect(data, body_start(data), SETTINGS, PARTS)
+    assert codec is V311
+    assert asked.protocol_version == 4
+
+
 @pytest.mark.parametrize(
     ("data", "answer"),
     [
@@ -35,6 +43,9 @@ def test_the_protocol_level_chooses_the_codec(level: int, codec: object) -> None
         (connect(level=3), "20020001"),
         (connect(level=0), "20020001"),
         (connect(level=6), "2003008400"),
+        (connect(level=0x85), "2003008400"),
+        (connect(level=0x83), "20020001"),
+        (connect(name="MQIsdp", level=0x83), "20020001"),
         (connect(name="MQIsdp", level=4), "20020001"),
         (connect(name="HTTP"), ""),
         (packet(0x10), ""),
