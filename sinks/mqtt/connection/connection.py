@@ -503,7 +503,6 @@ class WireConnection:
     def peer_closed(self, now_ms: int) -> Effects:
         """No byte will come any more. What has come is still worked off, as far as Kafka keeps pace."""
         self._peer_gone = True
-        self._taken_ms = None
         if self._outbox is not None:
             self._work_off(now_ms)
         elif self.phase is not Phase.ANSWERED:  # there, what it has said before counts
@@ -542,7 +541,7 @@ class WireConnection:
         is_v5 = self._codec is V5
         try:
             while (outbox := self._outbox) is not None and self._pending_close is None and not records.is_full:
-                if self._taken_ms is not None:
+                if self._taken_ms is not None and not self._peer_gone:
                     return
                 if len(frames) and not rates.may_read(now_ms):
                     return
