@@ -248,6 +248,8 @@ class Transition(StrEnum):
     QUARANTINED = "quarantined"
     RESTORED = "restored"
     UNKNOWN_ACKNOWLEDGEMENT = "unknown_acknowledgement"
+    OVERDUE = "overdue"
+    """An MQTT 5 client has not acknowledged the message within `retry_interval`, and it is not sent again before a reconnect."""
 
 
 class RecordTransition(Value, frozen=True, tag=23):

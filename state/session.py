@@ -156,12 +156,11 @@ class Session:
         outbound, connection = self.outbound, self.connection
         # While the fast path closes, timers wait for FastPathClosed or the end of the connection.
         sends = None if connection is None or connection.fast_path_closing else connection
-        timers_run = sends is not None and (retransmission.timers_run(outbound, sends) or self._reconnect_brings_replay)
         oldest = self.inbound.awaiting_rel.oldest_received_ms()
         deadlines = (
             outbound.queue.next_expiry_ms() if connection is None or sends is not None else None,
             None if sends is None else outbound.next_dequeue_ms(sends),
-            retransmission.next_ack_due_ms(outbound, sends) if sends is not None and timers_run else None,
+            None if sends is None else retransmission.next_ack_due_ms(outbound, sends),
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             self._return_copies_expire_ms(),
@@ -417,14 +416,8 @@ class Session:
                     packet_ids=abandoned,
                 )
             )
-        if connection is not None and retransmission.timers_run(self.outbound, connection):
-            retransmission.retry(self.outbound, connection, activation)
-        elif (
-            connection is not None
-            and self._reconnect_brings_replay
-            and retransmission.is_stalled(self.outbound, connection, activation.now_ms)
-        ):
-            self._close_stalled(connection, activation)
+        if connection is not None:
+            self._await_acknowledgements(connection, activation)
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:
@@ -432,6 +425,15 @@ class Session:
         copies_end_ms = self._return_copies_expire_ms()
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()
+
+    def _await_acknowledgements(self, connection: SessionConnection, activation: Activation) -> None:
+        """Does what follows from acknowledgements that are overdue: a resend, the end of the connection, or nothing."""
+        if retransmission.timers_run(self.outbound, connection):
+            retransmission.retry(self.outbound, connection, activation)
+        elif not self._reconnect_brings_replay:
+            retransmission.note_overdue(self.outbound, connection, activation)
+        elif retransmission.is_stalled(self.outbound, connection, activation.now_ms):
+            self._close_stalled(connection, activation)
 
     def _close_stalled(self, connection: SessionConnection, activation: Activation) -> None:
         """Closes a stalled MQTT 5 connection, so that the client reconnects and gets its replay.

@@ -61,6 +61,7 @@ class InflightEntryV1(_StoredStruct, frozen=True):
     timeouts: Annotated[int, msgspec.Meta(ge=0)] = 0
     first_connection_id: int = 0
     given_back_by: int = 0
+    overdue: bool = False
 
 
 class FastPathV1(_StoredStruct, frozen=True):
@@ -192,6 +193,7 @@ def encode_session(session: Session) -> bytes:
                 timeouts=entry.timeouts,
                 first_connection_id=entry.first_connection_id,
                 given_back_by=entry.given_back_by,
+                overdue=entry.overdue,
             )
             for entry in outbound.window
         ),
@@ -292,6 +294,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
                 timeouts=entry.timeouts,
                 first_connection_id=entry.first_connection_id,
                 given_back_by=entry.given_back_by,
+                overdue=entry.overdue,
             )
         )
     for delivery in record.queue:

@@ -13,6 +13,7 @@ from state.setting import DAY, HOUR, KIB, MIB, SECOND, Setting
 class RetryMqtt5(StrEnum):
     """Says what happens when an MQTT 5 client does not acknowledge a message on a live connection [MQTT-4.4.0-1].
 
+    `wait` sends the message again when the client reconnects by itself (docs/decisions/0040-unanswered-in-mqtt-5.md).
     `reconnect` closes the connection, so that the client reconnects and gets a replay. A client whose session ends with its
     connection (Session Expiry Interval 0) would get no replay, and is treated as by `wait`.
     """
@@ -65,9 +66,10 @@ class SessionSettings:
     ).default(30_000)
     later_retry_intervals_ms: tuple[int, ...] = ()  # the later waits; the last one repeats; empty = always retry_interval_ms
     retry_mqtt5: RetryMqtt5 = Setting(
-        "what happens after retry_interval with MQTT 5, which forbids resends on a live connection: reconnect = close it, so "
-        "that the device comes back and gets everything again; timer = send again all the same; wait = nothing"
-    ).default(RetryMqtt5.RECONNECT)
+        "what happens after retry_interval with MQTT 5, which forbids resends on a live connection: wait = nothing, the device "
+        "gets it again when it reconnects; reconnect = close it, so that the device comes back and gets everything again; "
+        "timer = send again all the same"
+    ).default(RetryMqtt5.WAIT)
     max_inflight: int = Setting(
         "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767", _PACKETS
     ).default(32)

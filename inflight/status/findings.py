@@ -131,7 +131,10 @@ def _session_findings(seen: Measurements) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, f"{sessions.quarantined} clients are quarantined", action)
     if sessions.oldest_s is not None and sessions.oldest_s > _OLD_MESSAGE_S:
         what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"
-        yield Finding(Severity.NOTE, what, "mostly its device is away: `inflight sessions --where 'inflight > 0'`")
+        action = (
+            "its device is away, or does not acknowledge (retry_mqtt5): `inflight sessions --where 'inflight > 0'`"
+        )
+        yield Finding(Severity.NOTE, what, action)
     yield from _queue_findings(sessions, seen.limits.max_mqueue_len)
 
 

@@ -139,7 +139,7 @@ def _received(entry: InflightEntry, activation: Activation, *, reason_code: int 
     The client has it under the session's packet id, so no gateway sends it by the fast path.
     """
     delivery = entry.delivery
-    entry.sent_ms, entry.timeouts = activation.now_ms, 0
+    entry.sent_ms, entry.timeouts, entry.overdue = activation.now_ms, 0, False
     activation.record(Transition.PUBREC, delivery.message.message_id, packet_id=entry.packet_id, reason_code=reason_code)
     delivery.message = _without_payload(delivery.message)
     delivery.position = None

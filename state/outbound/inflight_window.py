@@ -83,6 +83,7 @@ class InflightEntry:
         sent_ms: When the packet that awaits its acknowledgement was last sent; the retry timer starts there.
         timeouts: How often the wait for that acknowledgement ran out; selects the next wait of a schedule.
         first_connection_id: The connection on which the packet id was first used for this message.
+        overdue: The ledger says that the acknowledgement of this transmission is overdue, and nothing follows from it.
         given_back_by: The newest connection whose end gave an attempt back that has not been counted as a crash; 0 = none.
     """
 
@@ -93,6 +94,7 @@ class InflightEntry:
     timeouts: int = 0
     first_connection_id: int = 0
     given_back_by: int = 0
+    overdue: bool = False
 
 
 class InflightWindow:

@@ -50,14 +50,29 @@ def timers_run(outbound: SessionOutbound, connection: SessionConnection) -> bool
     return connection.protocol_version < 5 or outbound.settings.retry_mqtt5 is RetryMqtt5.TIMER
 
 
+def note_overdue(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
+    """Records each acknowledgement that is overdue, once a transmission, on a connection where nothing follows from it."""
+    for entry in outbound.on_wire(connection):
+        if not entry.overdue and _ack_due_ms(entry, outbound.settings) <= activation.now_ms:
+            entry.overdue = True
+            activation.record(
+                Transition.OVERDUE,
+                entry.delivery.message.message_id,
+                packet_id=entry.packet_id,
+                attempt=entry.delivery.transmissions,
+                detail="the client is connected and has not acknowledged it; MQTT 5: sent again when it reconnects (retry_mqtt5)",
+            )
+
+
 def is_stalled(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """Returns True if the client has not acknowledged a message for longer than `retry_interval`."""
     return any(_ack_due_ms(entry, outbound.settings) <= now_ms for entry in outbound.on_wire(connection))
 
 
 def next_ack_due_ms(outbound: SessionOutbound, connection: SessionConnection) -> int | None:
-    """Returns when the first awaited acknowledgement is overdue; None = none is awaited."""
-    return min((_ack_due_ms(entry, outbound.settings) for entry in outbound.on_wire(connection)), default=None)
+    """Returns when the next awaited acknowledgement becomes overdue; None = none is awaited."""
+    on_wire = outbound.on_wire(connection)
+    return min((_ack_due_ms(entry, outbound.settings) for entry in on_wire if not entry.overdue), default=None)
 
 
 def connection_ended(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> None:
@@ -108,6 +123,7 @@ def _resend(
     """
     delivery, now_ms = entry.delivery, activation.now_ms
     action = outbound.window.step(entry.packet_id, cause)
+    entry.overdue = False
     if action is OutboundAction.RESEND_PUBREL:
         entry.sent_ms = now_ms
         activation.pubrel(connection, entry.packet_id, delivery.message.message_id)

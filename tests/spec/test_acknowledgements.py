@@ -5,7 +5,7 @@ import pytest
 from state.commands import CloseConnection, DeadLetter, RecordTransition, SendPublish, Transition
 from state.events import PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome, ReasonCode
-from state.settings import BackoffSettings
+from state.settings import BackoffSettings, RetryMqtt5
 from tests.scenarios.scenario import Scenario
 
 # --- refusals ---------------------------------------------------------------------------------------------------------------
@@ -362,7 +362,7 @@ def test_after_giving_up_a_late_acknowledgement_is_nobodys() -> None:
 
 def test_a_pubrec_counts_after_the_engine_closed_its_connection() -> None:
     """[MQTT-4.3.3-6] the gateway has answered it with PUBREL, and the device may have handed the message on."""
-    s = Scenario().connect(version=5).submit("a", qos=2)
+    s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5).submit("a", qos=2)
     s.sees()
     assert s.after(30).sees() == ["CLOSE 0x83"]
     s.handle(PubRecReceived(connection_id=1, packet_id=1, pubrel_sent=True))

@@ -53,7 +53,7 @@ def test_the_pubrel_begins_the_schedule_anew_and_follows_it() -> None:
 
 
 def test_so_does_a_pubrec_that_comes_after_the_connection_was_closed() -> None:
-    s = connected(version=5).submit("a", qos=2)
+    s = connected(version=5, retry_mqtt5=RetryMqtt5.RECONNECT).submit("a", qos=2)
     assert next_wait(s) == (30_000, ["CLOSE 0x83"])
     s.handle(PubRecReceived(connection_id=1, packet_id=1, pubrel_sent=True))
     assert s.connect(version=5).sees() == ["CONNACK present", "PUBREL 1"]
@@ -76,7 +76,7 @@ def test_what_is_due_together_is_resent_in_the_order_of_first_transmission() -> 
 
 def test_an_mqtt_5_connection_that_stalls_again_waits_longer() -> None:
     """[MQTT-4.4.0-1] A device that never answers is not made to reconnect every 30 s for ever."""
-    s = connected(version=5).submit("a")
+    s = connected(version=5, retry_mqtt5=RetryMqtt5.RECONNECT).submit("a")
     for wait_ms in (30_000, 60_000, 300_000, 300_000):
         assert next_wait(s) == (wait_ms, ["CLOSE 0x83"])
         assert s.connect(version=5).sees() == ["CONNACK present", "PUBLISH 1 a DUP"]

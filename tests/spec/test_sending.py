@@ -2,10 +2,10 @@
 
 import pytest
 
-from state.commands import SendPublish, SendReceipt
+from state.commands import RecordTransition, SendPublish, SendReceipt, Transition
 from state.model import Outcome, PublishProperties
 from state.settings import RetryMqtt5
-from tests.scenarios.scenario import PARTITION, Scenario
+from tests.scenarios.scenario import PARTITION, START_MS, Scenario
 
 # --- the handshakes ---------------------------------------------------------------------------------------------------------
 
@@ -201,8 +201,8 @@ def test_mqtt_5_reconnect_mode_spares_sessions_without_expiry() -> None:
     """[MQTT-4.4.0-1] closing would turn a late acknowledgement into `session_ended`."""
     s = Scenario(retry_mqtt5=RetryMqtt5.RECONNECT).connect(version=5, expiry_s=0).submit("a")
     s.sees()
-    assert s.session.next_deadline_ms() is None
     assert s.after(60).sees() == []
+    assert s.session.next_deadline_ms() is None
     assert s.puback(1).outcomes == {"a": Outcome.DELIVERED}
 
 
@@ -216,10 +216,35 @@ def test_mqtt_5_wait_mode_sends_nothing_again_until_the_reconnect() -> None:
     """[MQTT-4.4.0-1]"""
     s = Scenario(retry_mqtt5=RetryMqtt5.WAIT).connect(version=5).submit("a")
     s.sees()
-    assert s.session.next_deadline_ms() is None
     assert s.after(10_000).sees() == []
+    assert s.session.next_deadline_ms() is None
     s.lose_connection().connect(version=5)
     assert s.sees() == ["CONNACK present", "PUBLISH 1 a DUP"]
+
+
+def test_by_default_a_slow_mqtt_5_client_keeps_its_connection() -> None:
+    """It acknowledges each message after 45 s, and answers pings meanwhile (docs/decisions/0040)."""
+    s = Scenario().connect(version=5, receive_maximum=1).submit(*(f"m{number}" for number in range(30)))
+    for number in range(30):
+        s.after(45).puback(number + 1)
+    assert set(s.outcomes.values()) == {Outcome.DELIVERED}
+    assert {s.receipt(f"m{number}").attempts for number in range(30)} == {1}
+    assert not any(said.startswith("CLOSE") for said in s.sees())
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_the_ledger_says_once_that_an_acknowledgement_is_overdue(qos: int) -> None:
+    s = Scenario(max_inflight=1).connect(version=5).submit("a", "b", qos=qos)
+    s.after(29)
+    assert "overdue" not in s.ledger
+    s.after(600)
+    (row,) = [row for row in s.sent(RecordTransition) if row.transition is Transition.OVERDUE]
+    assert (row.message_id, row.packet_id, row.attempt, row.time_ms - START_MS) == ("a", 1, 1, 30_000)
+    s.lose_connection().connect(version=5).after(600)
+    assert s.ledger.count("overdue") == 2, "once for each transmission"
+    if qos == 2:
+        s.pubrec(1).after(600)
+        assert s.ledger.count("overdue") == 3, "and for PUBREL"
 
 
 @pytest.mark.parametrize("mode", RetryMqtt5)

@@ -22,6 +22,9 @@ clients = "window-2"
 max_inflight = 2
 retry_interval = "10s"
 [[profiles]]
+clients = "slow-to-answer"
+retry_interval = "1s"
+[[profiles]]
 clients = "narrow-*"
 max_awaiting_rel = 2
 [[profiles]]

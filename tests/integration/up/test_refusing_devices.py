@@ -153,6 +153,18 @@ def test_0x80_is_answered_at_once_up_to_the_delivery_limit(up: SharedUp, produce
         assert {(receipt["outcome"], receipt["attempts"]) for receipt in good} == {("delivered", 1)}
 
 
+def test_a_device_of_mqtt_5_that_answers_late_keeps_its_connection(up: SharedUp, producer: Producer) -> None:
+    """Its `retry_interval` is over when it answers, as the ledger says (docs/decisions/0040)."""
+    with WireDevice(up.mqtt, "slow-to-answer", 5) as device:
+        for name in ("late-1", "late-2"):
+            producer.send("slow-to-answer", "t", name.encode(), qos=1, message_id=name)
+            publish = device.receive()
+            wait_until(lambda name=name: rows_of(ledger_of(up, name), "overdue"), f"{name} is overdue")
+            device.finish(publish)
+            (receipt,) = await_receipts(up, name)
+            assert (receipt["outcome"], receipt["attempts"]) == ("delivered", 1)
+
+
 @pytest.mark.parametrize("is_taken_over", [False, True], ids=["lost", "taken over"])
 def test_a_message_that_kills_its_device_does_not_starve_others(up: SharedUp, producer: Producer, is_taken_over: bool) -> None:
     """`crash_limit` is 3 for this client. Its connection ends by a reset, or by the next one because the device has restarted."""

@@ -6,7 +6,7 @@ import pytest
 
 from state.commands import WithdrawPublish
 from state.model import Outcome
-from state.settings import Overflow, SessionSettings
+from state.settings import Overflow, RetryMqtt5, SessionSettings
 from tests.scenarios.scenario import START_MS, Scenario
 from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, opened
 
@@ -63,7 +63,8 @@ def test_what_is_adopted_after_all_holds_nothing_back_either() -> None:
 
 
 def test_a_connection_that_stalls_is_closed_when_its_path_is() -> None:
-    s = opened(version=5, max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
+    s = opened(version=5, max_inflight=1, retry_mqtt5=RetryMqtt5.RECONNECT).submit("a", at=at(1))
+    s.submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
     s.sees()
     assert s.later(RETRY_S).submit("c").sees() == []
     assert (s.queued, s.outcomes.get("b")) == (["b", "c"], None)
@@ -72,7 +73,7 @@ def test_a_connection_that_stalls_is_closed_when_its_path_is() -> None:
 
 
 def test_and_what_its_gateway_sends_before_that_has_been_sent() -> None:
-    s = opened(version=5, mqueue_store_qos0=False).submit("a", at=at(1))
+    s = opened(version=5, mqueue_store_qos0=False, retry_mqtt5=RetryMqtt5.RECONNECT).submit("a", at=at(1))
     s.sees()
     assert s.after(RETRY_S).sees() == ["CLOSE PATH"]
     s.fast_sent("b", 0, qos=0, at=at(2), previous=1)

@@ -41,6 +41,10 @@ FIXTURE_V1_CRASHES = FIXTURE_V1.with_name("session_v1_crashes.bin")
 """Version 1 with `crashes` of a delivery and `given_back_by` of a window entry at the end of their records."""
 
 
+FIXTURE_V1_OVERDUE = FIXTURE_V1.with_name("session_v1_overdue.bin")
+"""Version 1 with `overdue` of a window entry at the end of its record."""
+
+
 def connected_session() -> Session:
     """A session with something in every field, as the scenario language tells it."""
     s = Scenario(max_inflight=3, max_awaiting_rel=0)
@@ -100,6 +104,10 @@ def crashed_session() -> Session:
     """Returns a session whose client has died on "a" twice; the second end is not reported yet."""
     s = Scenario().connect().submit("a", "b").lose_connection(unanswered=1)
     return s.connect().lose_connection().session
+
+
+def overdue_session() -> Session:
+    return Scenario().connect(version=5).submit("a").after(30).submit("b").session
 
 
 def with_connections_of(session: Session, old: Session) -> Session:
@@ -188,11 +196,12 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
         assert encode_session(with_connections_of(session, old)) == encode_session(session)
     older = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings(max_inflight=2))
     assert encode_session(older) == encode_session(fast_session())
-    assert FIXTURE_V1_CRASHES.read_bytes() == encode_session(crashed_session())
+    assert FIXTURE_V1_OVERDUE.read_bytes() == encode_session(overdue_session())
 
 
 def test_crashes_are_kept_and_a_session_from_before_has_none() -> None:
     session = decode_session(FIXTURE_V1_CRASHES.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert encode_session(session) == encode_session(crashed_session())
     assert [(entry.delivery.crashes, entry.given_back_by) for entry in session.outbound.window] == [(1, 2), (0, 2)]
     older = decode_session(FIXTURE_V1_FAST_PATH.read_bytes(), client_id=CLIENT, settings=SessionSettings())
     assert [(entry.delivery.crashes, entry.given_back_by) for entry in older.outbound.window] == [(0, 0), (0, 0)]
@@ -290,6 +299,11 @@ def test_an_unheard_end_of_a_connection_is_kept() -> None:
     assert not older.close_unconfirmed
 
 
+def test_an_overdue_acknowledgement_is_kept() -> None:
+    session = decode_session(FIXTURE_V1_OVERDUE.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert [entry.overdue for entry in session.outbound.window] == [True, False]
+
+
 @pytest.mark.parametrize("state", [-1, 3])
 def test_a_state_of_the_path_that_does_not_exist_is_damage(state: int) -> None:
     record = msgspec.msgpack.decode(FIXTURE_V1_FAST_PATH.read_bytes()[1:])
@@ -354,6 +368,7 @@ if __name__ == "__main__":
         FIXTURE_V1_FAST_PATH: lambda: encode_session(fast_session()),
         FIXTURE_V1_UNHEARD: lambda: encode_session(unheard_session()),
         FIXTURE_V1_CRASHES: lambda: encode_session(crashed_session()),
+        FIXTURE_V1_OVERDUE: lambda: encode_session(overdue_session()),
     }
     for path, make in MADE.items():
         if not path.exists():
