@@ -48,6 +48,9 @@ class _FileSystem(Protocol):
     def read(self, path: str) -> bytes | None:
         """Returns None if there is no such file."""
 
+    def size(self, path: str) -> int | None:
+        """Returns the bytes of a file; None if there is none."""
+
     def replace(self, folder: str, name: str, data: bytes) -> None: ...
 
     def delete(self, path: str) -> None: ...
@@ -80,6 +83,10 @@ class CheckpointFiles:
     def read(self, name: str) -> bytes | None:
         """Returns None if there is no such file."""
         return self._system.read(self.path(name))
+
+    def size(self, name: str) -> int | None:
+        """Returns the bytes of a file; None if there is none."""
+        return self._system.size(self.path(name))
 
     def write(self, name: str, data: bytes) -> None:
         """Replaces a file of that name. On a local path the old or the new file exists at every moment.
@@ -116,6 +123,10 @@ class LocalFileSystem:
         except (FileNotFoundError, NotADirectoryError):
             return None
 
+    def size(self, path: str) -> int | None:
+        file = local_path(path)
+        return file.stat().st_size if file.is_file() else None
+
     def replace(self, folder: str, name: str, data: bytes) -> None:
         directory = local_path(folder)
         directory.mkdir(parents=True, exist_ok=True)
@@ -148,6 +159,10 @@ class HadoopFileSystem:
             return bytes(self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream))
         finally:
             stream.close()
+
+    def size(self, path: str) -> int | None:
+        file = self._path(path)
+        return int(self._files.getFileStatus(file).getLen()) if self._files.exists(file) else None
 
     def replace(self, folder: str, name: str, data: bytes) -> None:
         temporary, final = self._path(f"{folder}/.{name}.new"), self._path(f"{folder}/{name}")
@@ -233,11 +248,25 @@ def local_path(location: str) -> Path:
 
 def recorded_state_partitions(files: CheckpointFiles) -> int | None:
     """Returns the number of state partitions of the newest planned micro-batch, None for a new checkpoint."""
-    last = files.last_batch()
-    if last is None:
-        return None
-    partitions = json.loads(_entry(files, last.batch_id)[1]).get("conf", {}).get(_PARTITIONS)
+    partitions = recorded_conf(files).get(_PARTITIONS)
     return None if partitions is None else int(partitions)
+
+
+def recorded_conf(files: CheckpointFiles) -> Mapping[str, str]:
+    """Returns the Spark settings of the newest planned micro-batch, empty for a new checkpoint."""
+    last = files.last_batch()
+    found: Mapping[str, str] = {} if last is None else json.loads(_entry(files, last.batch_id)[1]).get("conf", {})
+    return found
+
+
+def is_entry(data: bytes) -> bool:
+    """Returns True if this is an entry of the offset log."""
+    try:
+        version, metadata, *offsets = data.decode().splitlines()
+        is_dict = [isinstance(json.loads(line), dict) for line in (metadata, *offsets) if line != "-"]
+    except ValueError:
+        return False
+    return version.startswith("v") and all(is_dict) and bool(offsets)
 
 
 def planned_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:

@@ -1,7 +1,7 @@
 """Checks that a checkpoint can be continued, before its query starts; on a local path before Spark starts.
 
-In this order: another engine does not use it, its format is known, its number of state partitions is the configured one, and its
-offsets are those of the topics.
+In this order: another engine does not use it, its format is known, its files are whole, its number of state partitions is the
+configured one, and its offsets are those of the topics.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from streaming.config.settings import Settings
 from streaming.engine.errors import CheckpointInUse, NewerEvent, QueryFailed
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.ownership.checkpoint_format import check_format
-from streaming.engine.ownership.repartition import check_state_partitions, in_use
+from streaming.engine.ownership.repartition import check_damage, check_state_partitions, in_use
 from streaming.spark_internals.checkpoint import CheckpointFiles, hold_local_checkpoint, is_local_path
 from streaming.topics import TopicReport, check_topics
 
@@ -36,9 +36,13 @@ def check_before_spark(settings: Settings, report: TopicReport) -> None:
         raise CheckpointInUse(in_use(location, _LOCK_TIMEOUT_S)) from error
 
 
-def check_checkpoint(files: CheckpointFiles, settings: Settings, report: TopicReport) -> None:
-    """Raises NewerCheckpoint, CheckpointMismatch, TopicsReplaced, RecordsGone, KafkaUnreachable."""
+def check_checkpoint(files: CheckpointFiles, settings: Settings, report: TopicReport, *, thorough: bool = False) -> None:
+    """Compares a checkpoint with the configuration and the topics. thorough: as in `damaged_files`.
+
+    Raises NewerCheckpoint, DamagedCheckpoint, CheckpointMismatch, TopicsReplaced, RecordsGone, KafkaUnreachable.
+    """
     check_format(files)
+    check_damage(files, thorough=thorough)
     check_state_partitions(files, settings.engine.state_partitions)
     check_checkpoint_topics(files, settings, report, _sessions_use(files))
 
@@ -55,7 +59,7 @@ def explaining_failures(files: CheckpointFiles, settings: Settings) -> Iterator[
             report = check_topics(settings)
             if report.problems:
                 raise UnsafeTopics(report.problems) from failure
-            check_checkpoint(files, settings, report)
+            check_checkpoint(files, settings, report, thorough=True)
         raise
 
 

@@ -19,7 +19,7 @@ from typing import Final, Self
 from pyspark.sql import SparkSession
 
 from streaming.config.settings import Settings
-from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch
+from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch, DamagedCheckpoint
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.ownership.engine_group import await_no_engine
 from streaming.engine.spark_session import SparkJars, start_spark
@@ -31,6 +31,7 @@ from streaming.spark_internals.checkpoint import (
     recorded_state_partitions,
     repartition_state,
 )
+from streaming.spark_internals.checkpoint_damage import damaged_files
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
 _LOCK_TIMEOUT_S: Final = 10.0
@@ -59,7 +60,8 @@ class RepartitionMarker:
 def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
     """Repartitions the sessions. jars: None under spark-submit, which brings them.
 
-    Raises CannotRepartition, CheckpointInUse, EngineRuns, KafkaUnreachable (only if the checkpoint is not on a local path).
+    Raises CannotRepartition, CheckpointInUse, DamagedCheckpoint, EngineRuns, KafkaUnreachable (only if the checkpoint is not on a
+    local path).
     """
     location = sessions_checkpoint(settings)
     spark = start_spark(settings, jars)  # step 1
@@ -67,6 +69,7 @@ def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | 
         lock = own_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
         if not is_local_path(location):
             await_no_engine(settings)
+        check_damage(CheckpointFiles(spark, location))
         repartition_checkpoint(
             CheckpointFiles(spark, location), state_partitions, lambda: _let_spark_work(spark, location, state_partitions)
         )
@@ -103,6 +106,24 @@ def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: 
                 marker.delete(files)
             raise
     marker.delete(files)  # step 5
+
+
+def check_damage(files: CheckpointFiles, *, thorough: bool = False) -> None:
+    """Raises DamagedCheckpoint. thorough: as in `damaged_files`."""
+    found = damaged_files(files, thorough=thorough)
+    if not found:
+        return
+    lines = "\n".join(f"  {files.path(file.name)}: {file.damage}. It holds {file.holds}" for file in found)
+    if all(file.cure for file in found):
+        what = "\n".join(f"  {file.cure}" for file in found)
+        raise DamagedCheckpoint(f"the checkpoint {files.path()} is damaged, and was not changed:\n{lines}\nTo mend it:\n{what}")
+    raise DamagedCheckpoint(
+        f"the checkpoint {files.path()} is damaged, and was not changed:\n{lines}\n"
+        "The sessions cannot be continued without it. Check the disk. Then put back the newest copy of the whole checkpoint "
+        "(docs/operations.md, A copy of the checkpoint): the engine reads again what came after the copy. Without a copy the "
+        "sessions and what waits in them are lost: move the checkpoint away, and the next start makes a new one, which begins at "
+        "the old one's position"
+    )
 
 
 def check_state_partitions(files: CheckpointFiles, configured: int) -> None:

@@ -23,6 +23,9 @@ class MemoryFiles:
     def read(self, name: str) -> bytes | None:
         return self.found.get(name)
 
+    def size(self, name: str) -> int | None:
+        return None if (data := self.found.get(name)) is None else len(data)
+
     def write(self, name: str, data: bytes) -> None:
         self.found[name] = data
         self.written.append(name)
