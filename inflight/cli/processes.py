@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from inflight.local.endpoints import Endpoints
     from streaming.config.section import KeyPath
     from streaming.config.settings import Settings
+    from streaming.engine.progress import BatchProgress
     from streaming.reload.configuration_watch import ConfigurationWatch
 
 _SIGNALLED: Final = 128
@@ -116,14 +117,24 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from streaming.engine.run import run_engine
     from streaming.engine.watching.full_disk import free_disk_of, naming_full_disks
     from streaming.engine.watching.health import EngineHealth
+    from streaming.engine.watching.repeated_ends import EndCounter
     from streaming.engine.watching.watchdog import report_hangs
     from streaming.spark_internals.jvm import under_spark_submit
 
+    ends = EndCounter(settings)
     collector = EngineCollector(
-        hangs=report_hangs(settings.engine.data_dir).count, free_disk_bytes=free_disk_of(settings.checkpoint_location)
+        hangs=report_hangs(settings.engine.data_dir).count,
+        ends_in_a_row=lambda: ends.count,
+        free_disk_bytes=free_disk_of(settings.checkpoint_location),
     )
     health = EngineHealth(settings)
+
+    def observe(batch: "BatchProgress") -> None:
+        collector.observe(batch)
+        ends.observe(batch)
+
     with (
+        ends,
         serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health) as served,
         naming_full_disks(settings),
     ):
@@ -132,7 +143,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             jars=None if under_spark_submit() else spark_jars(),
             on_ready=ready,
             stop=stop,
-            on_progress=collector.observe,
+            on_progress=observe,
             on_leases=collector.observe_leases,
             on_lag=collector.observe_lag,
             on_session_stats=collector.observe_session_stats,

@@ -50,6 +50,7 @@ class SupervisedChild:
         nice: int = 0,
         on_change: Callable[[], None] = lambda: None,
         hint: Callable[[], str] = lambda: "",
+        longest_pause_s: Callable[[], float] = lambda: LONGEST_PAUSE_S,
     ) -> None:
         """Starts nothing yet.
 
@@ -60,6 +61,7 @@ class SupervisedChild:
             nice: Its nice value, from its first ready line on: nobody is served before, so nothing has to come first.
             on_change: Called when it has gone, and when it is back.
             hint: Says for people what may have ended it.
+            longest_pause_s: Limits the pause before a restart.
         """
         self.name = name
         self.words: dict[str, str] = {}
@@ -70,6 +72,7 @@ class SupervisedChild:
         self._nice = nice
         self._on_change = on_change
         self._hint = hint
+        self._longest_pause_s = longest_pause_s
         self._process: asyncio.subprocess.Process | None = None
         self._is_up = False
         """True from its ready line to its end."""
@@ -96,12 +99,11 @@ class SupervisedChild:
             status = await self._run_once()
             if not self.ready.is_set():
                 raise ChildProcessFailed(
-                    f"the {self.name} ended ({explain_status(status)}) before it was ready. {self._last_words()}"
-                    " and start again; nothing is lost."
+                    f"the {self.name} ended ({explain_status(status)}) before it was ready. {self._last_words()} and start again."
                 )
             self._on_change()
             # What was ready and died is needed at once; what cannot start would only burn the machine.
-            pause_s = min(FIRST_PAUSE_S * 2 ** min(self._failed_starts, 10), LONGEST_PAUSE_S)
+            pause_s = min(FIRST_PAUSE_S * 2 ** min(self._failed_starts, 10), self._longest_pause_s())
             see = "" if self._log is None else f"; see {self._log.path}"
             self._say(
                 f"the {self.name} ended unexpectedly ({explain_status(status)}), starting it again in {pause_s:g} s"

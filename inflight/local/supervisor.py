@@ -27,6 +27,7 @@ from inflight.local.start_watch import PATIENCE_S
 from inflight.local.supervised_child import FIRST_PAUSE_S, LONGEST_PAUSE_S, SupervisedChild, until_stopped
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings, load_settings
+from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.full_disk import is_full
 from streaming.topics import TopicReport, ensure_topics
 
@@ -37,6 +38,8 @@ _KAFKA_PORT: Final = 9092
 _STOP_TIMEOUT_S: Final = 30.0
 _KAFKA_POLL_S: Final = 0.2
 _REPORT_WAITING_S: Final = 5.0
+_REPEATED_PAUSE_S: Final = 300.0
+"""The longest pause before a restart of an engine that has ended several times at the same records."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,9 +88,15 @@ class Supervisor:
         self._jars = jars
         self._kafka: EmbeddedKafka
         self._ports = RememberedPorts(self._data_dir, say=say)
-        self._engine = self._child("engine", self._engine_arguments, nice=options.nice)
-        self._gateway = self._child("gateway", self._gateway_arguments)
-        self._console = self._child("console", self._console_arguments)
+        self._engine = self._child(
+            "engine",
+            self._engine_arguments,
+            nice=options.nice,
+            hint=self._engine_hint,
+            longest_pause_s=self._longest_engine_pause_s,
+        )
+        self._gateway = self._child("gateway", self._gateway_arguments, hint=self._full_disk)
+        self._console = self._child("console", self._console_arguments, hint=self._full_disk)
 
     async def run(self) -> None:
         """Returns after a clean stop (SIGINT, SIGTERM). Raises InflightError if something could not be started."""
@@ -209,6 +218,16 @@ class Supervisor:
         full = next((folder for folder in folders if is_full(str(folder))), None)
         return "" if full is None else f". The disk of {full} is full: make room there, and it goes on by itself"
 
+    def _engine_hint(self) -> str:
+        """Names a full disk, or what the engine dies of each time, for people; empty for a single accident."""
+        ends = EngineEnds.read(self._data_dir)
+        repeated = f". {ends}. To do: {ends.action}. Start `inflight up` again after that" if ends.is_repeated else ""
+        return self._full_disk() or repeated
+
+    def _longest_engine_pause_s(self) -> float:
+        """Restarts an engine that ends each time at the same records ever more rarely."""
+        return _REPEATED_PAUSE_S if EngineEnds.read(self._data_dir).is_repeated else LONGEST_PAUSE_S
+
     def _engine_arguments(self) -> list[str]:
         return ["engine", *self._common_arguments()]
 
@@ -256,7 +275,15 @@ class Supervisor:
             overrides=list(self._options.overrides),
         )
 
-    def _child(self, name: str, arguments: Callable[[], Sequence[str]], *, nice: int = 0) -> SupervisedChild:
+    def _child(
+        self,
+        name: str,
+        arguments: Callable[[], Sequence[str]],
+        *,
+        hint: Callable[[], str],
+        nice: int = 0,
+        longest_pause_s: Callable[[], float] = lambda: LONGEST_PAUSE_S,
+    ) -> SupervisedChild:
         return SupervisedChild(
             name,
             arguments,
@@ -264,7 +291,8 @@ class Supervisor:
             log=self._logs / f"{name}.log",
             nice=nice,
             on_change=self._write_endpoints,
-            hint=self._full_disk,
+            hint=hint,
+            longest_pause_s=longest_pause_s,
         )
 
     def _children(self) -> Sequence[SupervisedChild]:

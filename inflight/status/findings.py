@@ -102,6 +102,8 @@ def _counter_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
 
 
 def _engine_findings(seen: Measurements) -> Iterator[Finding]:
+    if seen.ends.is_repeated:
+        yield Finding(Severity.CRITICAL, str(seen.ends), f"{seen.ends.action}; docs/operations.md, InflightEngineEndsRepeatedly")
     if seen.hangs.count:
         hangs = seen.hangs
         what = f"{hangs.count} engines were ended because their query hung, the last one {hangs.at}: {hangs.reason}"
@@ -131,9 +133,7 @@ def _session_findings(seen: Measurements) -> Iterator[Finding]:
         yield Finding(Severity.WARNING, f"{sessions.quarantined} clients are quarantined", action)
     if sessions.oldest_s is not None and sessions.oldest_s > _OLD_MESSAGE_S:
         what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"
-        action = (
-            "its device is away, or does not acknowledge (retry_mqtt5): `inflight sessions --where 'inflight > 0'`"
-        )
+        action = "its device is away, or does not acknowledge (retry_mqtt5): `inflight sessions --where 'inflight > 0'`"
         yield Finding(Severity.NOTE, what, action)
     yield from _queue_findings(sessions, seen.limits.max_mqueue_len)
 

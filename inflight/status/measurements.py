@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sinks.health import UnmetCondition
+from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
 ENGINE: Final = "engine"
@@ -139,6 +140,7 @@ class Measurements:
     sessions: SessionTotals | None = None
     sessions_error: str | None = None
     hangs: Hangs = field(default_factory=Hangs)
+    ends: EngineEnds = field(default_factory=EngineEnds)
 
     def process(self, name: str) -> ProcessStatus | None:
         """Returns the first process of this name that answers."""

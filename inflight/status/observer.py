@@ -11,6 +11,7 @@ from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.totals import totals_from_metrics
 from state.errors import InflightError
 from streaming.config.settings import Settings
+from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class Observer:
             sessions=read if isinstance(read, SessionTotals) else None,
             sessions_error=read if isinstance(read, str) else None,
             hangs=Hangs.read(settings.engine.data_dir),
+            ends=EngineEnds.read(settings.engine.data_dir),
         )
         return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
 

@@ -35,6 +35,10 @@ class QueryFailed(InflightError):
     """The query ended by itself; the text contains Spark's reason."""
 
 
+class EngineDied(InflightError):
+    """Spark or its JVM failed; the text has the cause from Spark's log if there is one."""
+
+
 class NewerEvent(QueryFailed):
     """The query has reached an event that a newer version of Inflight wrote."""
 

@@ -40,10 +40,14 @@ class EngineCollector(Collector):
         self,
         *,
         hangs: int = 0,
+        ends_in_a_row: Callable[[], int] = lambda: 0,
         free_disk_bytes: Callable[[], int | None] = lambda: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """hangs: earlier engines that their watchdog has ended. free_disk_bytes: of the checkpoint's disk, None = unknown."""
+        """hangs: earlier engines that their watchdog has ended. ends_in_a_row: of `EndCounter`. free_disk_bytes: of the
+        checkpoint's disk, None = unknown.
+        """
+        self._ends_in_a_row = ends_in_a_row
         self._free_disk_bytes = free_disk_bytes
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -108,6 +112,7 @@ class EngineCollector(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         """Yields the gauges that are known."""
+        yield _gauge("ends_in_a_row", "Engines that ended before they completed a micro-batch", self._ends_in_a_row())
         yield _gauge("leases", "Gateways and bridges that may hold connections", self._leases)
         if (free := self._free_disk_bytes()) is not None:
             yield _gauge("free_disk_bytes", "What is left on the disk of the checkpoint", free)

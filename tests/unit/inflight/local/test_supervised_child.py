@@ -136,7 +136,7 @@ def test_the_last_words_of_a_child_are_its_own_error(tmp_path: Path, monkeypatch
         asyncio.run(child.run())
     assert str(caught.value) == (
         "the engine ended (exit status 1) before it was ready. It says:\n  the port is taken.\n  Choose another.\n"
-        f"The rest is in {log}. Mend that and start again; nothing is lost."
+        f"The rest is in {log}. Mend that and start again."
     )
 
 
@@ -170,6 +170,37 @@ def test_a_log_rotates_while_its_child_runs(tmp_path: Path, monkeypatch: pytest.
     asyncio.run(run())
     assert len(set(lines())) == 6_000
     assert log.stat().st_size <= 100_000
+
+
+def test_the_pause_before_a_restart_grows_to_the_limit_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import pathlib, sys
+first = pathlib.Path({str(tmp_path / "first")!r})
+if not first.exists():
+    first.touch()
+    print("ready", flush=True)
+sys.exit(1)
+""")
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
+    monkeypatch.setattr(supervised_child, "FIRST_PAUSE_S", 0.01)
+    said: list[str] = []
+    limits = [0.02] * 3 + [0.04]
+    child = SupervisedChild(
+        "engine", list, say=said.append, hint=lambda: " at record 7", longest_pause_s=lambda: limits.pop(0) if limits else 0.04
+    )
+
+    async def run() -> None:
+        running = asyncio.create_task(child.run())
+        await until(lambda: len(said) >= 4, "it is restarted")
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+        await child.stop(0)
+
+    asyncio.run(run())
+    assert [text.partition("again in ")[2] for text in said[:4]] == [
+        f"{pause} s at record 7" for pause in (0.01, 0.02, 0.02, 0.04)
+    ]
 
 
 def test_metrics_of_a_child_are_served_by_it_or_its_children() -> None:

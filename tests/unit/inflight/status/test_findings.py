@@ -17,6 +17,7 @@ from inflight.status.measurements import (
     rates,
 )
 from sinks.health import UnmetCondition
+from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
 KAFKA = KafkaStatus(
@@ -110,6 +111,12 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             Severity.NOTE,
             "2 engines were ended because their query hung, the last one yesterday: why",
             "A query that hangs",
+        ),
+        (
+            replace(WELL, ends=EngineEnds(count=3, at="now", cause="no memory", action="do this", position="micro-batch 7")),
+            Severity.CRITICAL,
+            "the engine has ended 3 times in a row at micro-batch 7, the last time now: no memory",
+            "do this; docs/operations.md, InflightEngineEndsRepeatedly",
         ),
         (replace(WELL, sessions_error="no checkpoint"), Severity.NOTE, "cannot be read: no checkpoint", "--data-dir"),
         (sessions(quarantined=3), Severity.WARNING, "3 clients are quarantined", "--where quarantined"),
