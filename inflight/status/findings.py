@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus, SessionTotals
+from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, Measurements, ProcessStatus, SessionTotals
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
 
 _SLOW_BATCH_S: Final = 10.0
 _OLD_MESSAGE_S: Final = 3 * 3_600.0
 _NEARLY_FULL: Final = 0.9
+_LONG_TRANSACTION_S: Final = 10.0
 _ERROR_COUNTERS: Final = {
     "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
@@ -75,6 +76,7 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
         if lease_expired(holder):
             what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
             yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
+    yield from _held_findings(kafka)
     waiting = sum(topic.waiting or 0 for topic in kafka.topics)
     if 0 < seen.limits.lag_high <= waiting:
         action = "see which part of the micro-batches is long (docs/metrics.md); backends wait meanwhile, and nothing is lost"
@@ -82,6 +84,23 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
     elif 0 < seen.limits.lag_low <= waiting:
         action = "look again in a minute: if there are more then, the engine needs more cores"
         yield Finding(Severity.WARNING, f"{waiting:,} records wait for the engine", action)
+
+
+def _held_findings(kafka: KafkaStatus) -> Iterator[Finding]:
+    for held in kafka.held:
+        if held.open_s is not None and held.open_s < _LONG_TRANSACTION_S:
+            continue  # most backends use transactions for moments
+        since = "for an unknown time" if held.open_s is None else f"for {held.open_s:,.0f} s"
+        writer = f" of {held.writer}" if held.writer else ""
+        what = (
+            f"an open transaction{writer} has held back {held.topic}-{held.partition} {since}: {held.records:,} records from "
+            f"offset {held.offset} on reach nobody"
+        )
+        action = (
+            "let its backend commit or abort it, or start the backend again with the same transactional.id; else "
+            "`kafka-transactions.sh abort` (docs/operations.md, InflightTransactionOpen)"
+        )
+        yield Finding(Severity.CRITICAL, what, action)
 
 
 def _process_findings(seen: Measurements) -> Iterator[Finding]:

@@ -18,12 +18,32 @@ class TopicStatus:
 
     Attributes:
         end: Records ever appended, over all partitions.
-        waiting: Records that the engine has not read; None = it has read none yet, or does not read this topic.
+        waiting: Records that the engine has not read, up to the high watermark; None = it has read none yet, or does not read
+            this topic.
     """
 
     name: str
     end: int
     waiting: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPartition:
+    """A partition with an open transaction. Nobody reads what comes after its first record.
+
+    Attributes:
+        offset: Of that record: the last stable offset.
+        records: From there to the high watermark.
+        open_s: Its age in seconds, by this machine's clock; None = unknown.
+        writer: The transactional id, for people; empty = unknown.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    records: int
+    open_s: float | None
+    writer: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +85,7 @@ class KafkaStatus:
         error: Why the other fields are empty; None = no error.
         refused: Kafka answers, but the user lacks the rights.
         engines: Members of the engine's consumer group.
+        held: Partitions that the engine reads, with an open transaction at this moment.
         measured_s: Time of the measurement on a monotonic clock.
     """
 
@@ -75,6 +96,7 @@ class KafkaStatus:
     engines: int = 0
     topics: tuple[TopicStatus, ...] = ()
     holders: tuple[LeaseHolder, ...] = ()
+    held: tuple[HeldPartition, ...] = ()
     measured_s: float = 0.0
 
 

@@ -16,6 +16,7 @@ from inflight.local.endpoints import Endpoints
 from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
 from inflight.status.measurements import KafkaStatus, LeaseHolder, ProcessStatus, TopicStatus
+from inflight.status.transactions import HighWatermarks
 from sinks.health import UnmetCondition
 from sinks.kafka.kafka_python import FailFastClient
 from state.errors import UnreadableRecord
@@ -105,31 +106,42 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
     consumer = KafkaConsumer(
         **options, group_id=group, enable_auto_commit=False, isolation_level="read_committed", metrics_enabled=False
     )
+    watermarks: HighWatermarks | None = None
     try:
         partitions = {
             name: [TopicPartition(name, number) for number in consumer.partitions_for_topic(name) or ()]
             for name in (*known, names.leases)
         }
         missing = tuple(name for name, found in partitions.items() if not found)
+        watermarks = HighWatermarks(options, (*partitions[names.messages], *partitions[names.events]))
         ends = consumer.end_offsets([partition for found in partitions.values() for partition in found])
+        held = watermarks.held(ends)
+        behind = {TopicPartition(one.topic, one.partition): one.records for one in held}
         measured_s = time.monotonic()
         topics = []
         for name in known:
             committed = {}
             if name in (names.messages, names.events):
                 committed = {partition: consumer.committed(partition) for partition in partitions[name]}
-            waiting = [ends[partition] - offset for partition, offset in committed.items() if offset is not None]
+            waiting = [
+                ends[partition] + behind.get(partition, 0) - offset
+                for partition, offset in committed.items()
+                if offset is not None
+            ]
             end = sum(ends[partition] for partition in partitions[name])
             topics.append(TopicStatus(name=name, end=end, waiting=sum(waiting) if waiting else None))
         holders = tuple(_lease_holders(consumer, {partition: ends[partition] for partition in partitions[names.leases]}))
     finally:
         consumer.close(autocommit=False, timeout_ms=1_000)
+        if watermarks is not None:
+            watermarks.close()
     return KafkaStatus(
         servers=settings.kafka.bootstrap_servers,
         missing_topics=missing,
         engines=_members(options, group),
         topics=tuple(topics),
         holders=holders,
+        held=held,
         measured_s=measured_s,
     )
 

@@ -54,6 +54,7 @@ class EngineCollector(Collector):
         self._last: BatchProgress | None = None
         self._ended_s = 0.0
         self._lag: dict[str, int] = {}
+        self._held: dict[str, int] = {}
         self._session_stats: SessionStats | None = None
         self._leases = 0
         self._totals = Counter[str](hangs=hangs)
@@ -86,10 +87,10 @@ class EngineCollector(Collector):
             self._leases = report.live
             self._totals.update(leases_expired=report.expired, connections_expired=report.connections_ended)
 
-    def observe_lag(self, lag: Mapping[str, int]) -> None:
-        """Takes the waiting records by topic."""
+    def observe_lag(self, lag: Mapping[str, int], held: Mapping[str, int]) -> None:
+        """Takes the waiting records by topic, and those of them that open transactions hold back."""
         with self._lock:
-            self._lag = dict(lag)
+            self._lag, self._held = dict(lag), dict(held)
 
     def observe_session_stats(self, stats: SessionStats) -> None:
         """Call it once for each collection."""
@@ -118,6 +119,8 @@ class EngineCollector(Collector):
             yield _gauge("free_disk_bytes", "What is left on the disk of the checkpoint", free)
         if self._lag:
             yield _labelled(GaugeMetricFamily, "consumer_lag_records", "Records in Kafka not yet taken", "topic", self._lag)
+            text = "Of these, records behind the beginning of an open transaction"
+            yield _labelled(GaugeMetricFamily, "held_back_records", text, "topic", self._held)
         if (last := self._last) is not None:
             yield _gauge("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS)
             yield _gauge("last_micro_batch_timestamp_seconds", "When it ended, since 1970", self._ended_s)

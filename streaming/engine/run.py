@@ -22,7 +22,7 @@ them, by a stop and a start of the query alone (streaming/engine/lifecycle/reloa
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeAlias
@@ -51,7 +51,7 @@ from streaming.engine.ownership.repartition import own_checkpoint
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars, start_spark
 from streaming.engine.watching.back_pressure import BackPressure
-from streaming.engine.watching.consumer_lag import ConsumerLag
+from streaming.engine.watching.consumer_lag import ConsumerLag, LagObserver
 from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
@@ -73,7 +73,7 @@ def run_engine(
     stop: threading.Event,
     on_progress: BatchObserver = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
-    on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None,
+    on_lag: LagObserver = lambda lag, held: None,
     on_session_stats: Callable[[SessionStats], None] = lambda stats: None,
     new_settings: Callable[[], Settings | None] = lambda: None,
     health: EngineHealth | None = None,
@@ -84,8 +84,8 @@ def run_engine(
 
     jars: None under spark-submit, which brings them. health: to be watched from outside. new_settings: called often; None =
     nothing is new. on_ready: called once, when devices get answers. on_progress: called after every micro-batch. The others are
-    called on other threads: on_leases about once a second, on_lag every few seconds with the waiting records by topic,
-    on_session_stats after each collection.
+    called on other threads: on_leases about once a second, on_lag every few seconds with the waiting records by topic
+    and those that open transactions hold back, on_session_stats after each collection.
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
@@ -177,7 +177,7 @@ def _watched_ids(settings: Settings, ids: TopicIds) -> TopicIds:
 
 @contextmanager
 def _watched(
-    settings: Settings, partitions: PartitionCounts, end: Offsets, on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None
+    settings: Settings, partitions: PartitionCounts, end: Offsets, on_lag: LagObserver = lambda lag, held: None
 ) -> Iterator[tuple[ConsumerLag, Watchdog]]:
     lag = ConsumerLag(settings, partitions, end, on_lag=on_lag)
     with lag, Watchdog(settings, kafka_answers=lag.kafka_answers) as watchdog:

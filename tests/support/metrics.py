@@ -46,7 +46,7 @@ def full_engine() -> Collector:
             outcomes={Outcome.DELIVERED.value: 1},
         )
     )
-    collector.observe_lag({"inflight.messages": 1})
+    collector.observe_lag({"inflight.messages": 1}, {"inflight.messages": 0})
     collector.observe_session_stats(
         SessionStats(
             sessions=4,

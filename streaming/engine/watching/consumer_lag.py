@@ -1,8 +1,13 @@
-"""Asks Kafka itself how many records wait for the query: a query that hangs reports nothing."""
+"""Asks Kafka itself how many records wait for the query: a query that hangs reports nothing.
+
+A partition has two ends: the last stable offset, up to which the query may read, and the high watermark. What is between them is
+held back by an open transaction.
+"""
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from contextlib import ExitStack
+from typing import Any, Final, TypeAlias
 
 from kafka import KafkaConsumer, TopicPartition
 
@@ -10,6 +15,8 @@ from streaming.config.settings import Settings
 from streaming.engine.background import KafkaPoller
 from streaming.engine.progress import BatchProgress
 from streaming.spark_internals.checkpoint import Offsets
+
+LagObserver: TypeAlias = Callable[[Mapping[str, int], Mapping[str, int]], None]
 
 _ANSWER_S: Final = 10.0
 """An older answer says nothing about Kafka now."""
@@ -26,12 +33,12 @@ class ConsumerLag(KafkaPoller):
         partitions: Mapping[str, int],
         end: Offsets,
         *,
-        on_lag: Callable[[Mapping[str, int]], None] = lambda lag: None,
+        on_lag: LagObserver = lambda lag, held: None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """partitions: by topic, how many the query reads. end: where it begins, as far as known.
 
-        on_lag: called after each poll with the waiting records by topic, without those of open transactions.
+        on_lag: called after each poll with the waiting records by topic, and with those of them that open transactions hold back.
         """
         super().__init__("inflight-consumer-lag")
         self._options: dict[str, Any] = {
@@ -57,15 +64,38 @@ class ConsumerLag(KafkaPoller):
         return self._clock_s() - self._answered_s < _ANSWER_S
 
     def _connect(self) -> Any:
-        return KafkaConsumer(**self._options)
+        with ExitStack() as undo:
+            stable = KafkaConsumer(**self._options)
+            undo.callback(_close, stable)
+            newest = KafkaConsumer(**self._options | {"isolation_level": "read_uncommitted"})
+            undo.pop_all()
+        return stable, newest
 
     def _poll(self, client: Any) -> None:
-        newest = client.end_offsets(self._partitions)
+        stable, newest = client
+        watermarks = newest.end_offsets(self._partitions)  # first: what is confirmed between the two questions is not held back
+        ends = stable.end_offsets(self._partitions)
         self._answered_s = self._clock_s()
-        self._on_lag(waiting(newest, self._end))
+        self._on_lag(waiting(_later(watermarks, ends), self._end), waiting(watermarks, _by_topic(ends)))
 
     def _close(self, client: Any) -> None:
-        client.close(autocommit=False, timeout_ms=1_000)
+        for consumer in client:
+            _close(consumer)
+
+
+def _close(consumer: Any) -> None:
+    consumer.close(autocommit=False, timeout_ms=1_000)
+
+
+def _later(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+    return {partition: max(offset, other[partition]) for partition, offset in one.items()}
+
+
+def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    found: dict[str, dict[int, int]] = {}
+    for (topic, number), offset in offsets.items():
+        found.setdefault(topic, {})[number] = offset
+    return found
 
 
 def waiting(newest: Mapping[TopicPartition, int], end: Offsets) -> dict[str, int]:

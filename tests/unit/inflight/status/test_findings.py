@@ -7,6 +7,7 @@ import pytest
 from inflight.status.findings import Finding, Severity, findings
 from inflight.status.measurements import (
     ClientQueue,
+    HeldPartition,
     KafkaStatus,
     LeaseHolder,
     Measurements,
@@ -76,6 +77,18 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             "Users and ACLs",
         ),
         (kafka(missing_topics=("a", "b")), Severity.CRITICAL, "topics are missing: a, b", "inflight topics"),
+        (
+            kafka(held=(HeldPartition(topic="m", partition=3, offset=120, records=6, open_s=65.4, writer="transactional.id b"),)),
+            Severity.CRITICAL,
+            "an open transaction of transactional.id b has held back m-3 for 65 s: 6 records from offset 120 on reach nobody",
+            "let its backend commit or abort it",
+        ),
+        (
+            kafka(held=(HeldPartition(topic="m", partition=3, offset=120, records=6, open_s=None, writer=""),)),
+            Severity.CRITICAL,
+            "an open transaction has held back m-3 for an unknown time",
+            "InflightTransactionOpen",
+        ),
         (kafka(engines=0), Severity.CRITICAL, "no engine works", "inflight engine"),
         (kafka(holders=()), Severity.CRITICAL, "no gateway and no bridge holds a lease", "inflight gateway"),
         (
@@ -129,6 +142,11 @@ def test_what_is_wrong_is_named_with_what_to_do(seen: Measurements, severity: Se
     assert found.severity is severity
     assert what in found.what
     assert action in found.action
+
+
+def test_a_short_transaction_is_none_of_what_is_wrong() -> None:
+    held = HeldPartition(topic="m", partition=3, offset=120, records=6, open_s=9.9, writer="")
+    assert findings(kafka(held=(held,))) == []
 
 
 def test_of_a_kafka_that_is_away_nothing_else_is_concluded() -> None:

@@ -37,7 +37,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
     for live, expired, ended in ((2, 0, 0), (1, 1, 40)):
         collector.observe_leases(LeaseReport(live=live, expired=expired, connections_ended=ended))
     for lag in ({"m": 7, "e": 1}, {"m": 10, "e": 0}):
-        collector.observe_lag(lag)
+        collector.observe_lag(lag, {"m": 4})
     text = generate_latest(registry).decode()
     for line in (
         "inflight_engine_leases 1.0",
@@ -53,6 +53,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         'inflight_engine_messages_ended_total{outcome="expired"} 0.0',
         "inflight_engine_clients_quarantined_total 2.0",
         'inflight_engine_consumer_lag_records{topic="e"} 0.0',
+        'inflight_engine_held_back_records{topic="m"} 4.0',
         'inflight_engine_consumer_lag_records{topic="m"} 10.0',
         "inflight_engine_state_commit_seconds_total 0.06",
         'inflight_engine_micro_batch_part_seconds_total{part="addBatch"} 0.6',
