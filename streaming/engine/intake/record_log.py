@@ -7,7 +7,7 @@ kafka-python's consumer decompresses whole batches, so its answers are taken bef
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from streaming.engine.intake.record_sizes import BatchFacts, RecordFacts, batche
 _ANSWER_S: Final = 10.0
 _AGAIN_S: Final = 0.1
 """A fetch cannot be sent before the leader is known, and nothing tells of that."""
-_CONFIG: Final = {
+_CONFIG: Final[dict[str, Any]] = {
     "client_id": "inflight-engine-log",
     "group_id": None,
     "enable_auto_commit": False,
@@ -33,23 +33,26 @@ ReadRecords = Callable[[str, int, int, int], Iterator[RecordFacts]]
 """Gets topic, partition, the first offset and the one after the last. Raises KafkaError, ValueError, EOFError or OSError."""
 
 
-def record_reader(client_options: Mapping[str, Any]) -> ReadRecords:
-    """Returns the reader of one Kafka. client_options: for kafka-python, bootstrap servers included."""
-    return partial(_read_records, client_options)
+@contextmanager
+def record_reader(client_options: Mapping[str, Any]) -> Iterator[ReadRecords]:
+    """Yields a reader, whose ranges are read one after the other.
+
+    client_options: for kafka-python, bootstrap servers included.
+    """
+    with closing(KafkaConsumer(**_CONFIG | dict(client_options))) as consumer:
+        yield partial(_read_records, consumer, RawFetches(consumer))
 
 
-def _read_records(client_options: Mapping[str, Any], topic: str, number: int, begin: int, end: int) -> Iterator[RecordFacts]:
+def _read_records(consumer: Any, fetches: "RawFetches", topic: str, number: int, begin: int, end: int) -> Iterator[RecordFacts]:
     partition = TopicPartition(topic, number)
-    with closing(KafkaConsumer(**_CONFIG, **client_options)) as consumer:
-        consumer.assign([partition])
-        fetches = RawFetches(consumer)
-        while begin < end:
-            consumer.seek(partition, begin)
-            found = list(batches(_fetched(fetches)))
-            if not found:
-                raise ValueError(f"the answer at offset {begin} in partition {number} of {topic} has no whole batch")
-            yield from _within(found, begin, end)
-            begin = found[-1].end
+    consumer.assign([partition])
+    while begin < end:
+        consumer.seek(partition, begin)
+        found = list(batches(_fetched(fetches, partition)))
+        if not found:
+            raise ValueError(f"the answer at offset {begin} in partition {number} of {topic} has no whole batch")
+        yield from _within(found, begin, end)
+        begin = max(begin, found[-1].end)
 
 
 def _within(found: list[BatchFacts], begin: int, end: int) -> Iterator[RecordFacts]:
@@ -61,10 +64,13 @@ def _within(found: list[BatchFacts], begin: int, end: int) -> Iterator[RecordFac
                 yield record
 
 
-def _fetched(fetches: "RawFetches") -> bytes:
+def _fetched(fetches: "RawFetches", wanted: TopicPartition) -> bytes:
     """Returns the answer to one fetch. Raises KafkaTimeoutError if none with records came in ten seconds."""
-    for _, data in fetches.wait(_ANSWER_S):
-        return data
+    deadline = time.monotonic() + _ANSWER_S
+    while (left_s := deadline - time.monotonic()) > 0:
+        for partition, data in fetches.wait(left_s):
+            if partition == wanted:  # an answer may be late, from before another range
+                return data
     raise KafkaTimeoutError(f"Kafka did not return a record within {_ANSWER_S:g} s")
 
 

@@ -15,6 +15,7 @@ anew may emit something else under the sequence numbers of its first execution, 
 
 import time
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Final
 
 import structlog
@@ -39,10 +40,16 @@ Write = Callable[[Iterable[SinkRecord]], None]
 class SetAside:
     """The unreadable records of one checkpoint. All methods need a stopped query, and raise what their callables raise."""
 
-    def __init__(self, offsets: LoggedOffsets, read: ReadRecords, write: Write, starting: Callable[[], Offsets]) -> None:
+    def __init__(
+        self,
+        offsets: LoggedOffsets,
+        reader: Callable[[], AbstractContextManager[ReadRecords]],
+        write: Write,
+        starting: Callable[[], Offsets],
+    ) -> None:
         """starting: the first offsets of a checkpoint without a committed micro-batch."""
         self._offsets = offsets
-        self._read = read
+        self._reader = reader
         self._write = write
         self._starting = starting
 
@@ -52,11 +59,12 @@ class SetAside:
             return False
         begins = self._offsets.committed() or self._starting()
         ends: dict[str, dict[int, int]] = {}
-        for topic, number, begin, end in _ranges(begins, self._offsets.planned()):
-            for record in self._read(topic, number, begin, end):
-                if _fault(record, topic, number, settings):
-                    ends.setdefault(topic, {})[number] = record.offset
-                    break
+        with self._reader() as read:
+            for topic, number, begin, end in _ranges(begins, self._offsets.planned()):
+                for record in read(topic, number, begin, end):
+                    if _fault(record, topic, number, settings):
+                        ends.setdefault(topic, {})[number] = record.offset
+                        break
         if ends:
             self._offsets.move(ends)
             _log.warning("micro_batch_planned_anew", ends_before=ends, action="the records there are set aside")
@@ -66,15 +74,16 @@ class SetAside:
         """Does step 2. Returns the number of records set aside. ends: of the topics."""
         count, now_ms = 0, time.time_ns() // 1_000_000
         moved: dict[str, dict[int, int]] = {}
-        for topic, number, begin, end in _ranges(self._offsets.planned(), ends):
-            for record in self._read(topic, number, begin, end):
-                fault = _fault(record, topic, number, settings)
-                if not fault:
-                    break
-                self._write(_dead_letter(record, topic, number, fault, settings, now_ms))
-                _log.warning("record_set_aside", topic=topic, partition=number, offset=record.offset, detail=fault)
-                moved.setdefault(topic, {})[number] = record.offset + 1
-                count += 1
+        with self._reader() as read:
+            for topic, number, begin, end in _ranges(self._offsets.planned(), ends):
+                for record in read(topic, number, begin, end):
+                    fault = _fault(record, topic, number, settings)
+                    if not fault:
+                        break
+                    self._write(_dead_letter(record, topic, number, fault, settings, now_ms))
+                    _log.warning("record_set_aside", topic=topic, partition=number, offset=record.offset, detail=fault)
+                    moved.setdefault(topic, {})[number] = record.offset + 1
+                    count += 1
         if moved:
             self._offsets.move(moved)
         return count

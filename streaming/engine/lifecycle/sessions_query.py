@@ -78,7 +78,7 @@ class SessionsQuery:
         self._intake = BoundedIntake(self._bounds, records)
         self._set_aside = SetAside(
             LoggedOffsets(spark, sessions_checkpoint(settings)),
-            record_reader(kafka.client_options()),
+            partial(record_reader, kafka.client_options()),
             partial(write_records, settings),
             self._first_offsets,
         )

@@ -23,9 +23,10 @@ def test_a_range_of_the_log_gives_size_and_key_of_each_record(kafka: SharedKafka
         for number in range(10):
             producer.produce(topic, bytes(number * 100_000), b"key-%d" % number, partition=1)
         producer.flush()
-    read = record_reader({"bootstrap_servers": kafka.bootstrap_servers})
-    found = list(read(topic, 1, 5, 25))
+    with record_reader({"bootstrap_servers": kafka.bootstrap_servers}) as read:
+        found = list(read(topic, 1, 5, 25))
+        assert list(read(topic, 1, 7, 7)) == []
+        assert [record.offset for record in read(topic, 1, 29, 30)] == [29], "a reader reads several ranges"
     assert [record.offset for record in found] == list(range(5, 25))
     assert [record.key for record in found] == [b"key-%d" % (number % 10) for number in range(5, 25)]
     assert all(0 < record.size_bytes - record.offset % 10 * 100_000 < 100 for record in found)
-    assert list(read(topic, 1, 7, 7)) == []
