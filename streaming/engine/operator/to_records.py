@@ -3,7 +3,7 @@
 | command | record, and its format |
 |---|---|
 | gateway commands | `commands`, for each partition of Kafka that a gateway reads, in order: state/records/commands.py |
-| `ForwardPublication` | `uplink`: state/records/uplink.py |
+| `ForwardPublication` | `uplink`: state/records/uplink.py; one that no record can carry is a dead letter |
 | `SendReceipt` | `receipts`; where the response topic names a client, `messages`, too: state/records/receipts.py |
 | `DeadLetter` to `topic:` | that topic: state/records/dead_letters.py |
 | `DeadLetter` to `table:` | `dead_letters`, with the table's name as a header: state/records/dead_letters.py |
@@ -39,12 +39,15 @@ from state.commands import (
     SetThrottle,
     WithdrawPublish,
 )
+from state.dead_letters.refused_record import refuse_event
+from state.model import ClientId, Message
 from state.records.commands import command_records
-from state.records.dead_letters import dead_letter_record
+from state.records.dead_letters import dead_letter_record, record_bytes
 from state.records.ledger import LedgerRow, ledger_records, ledger_row
 from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
 from state.records.routes import route_record
+from state.records.settings import RecordLimits
 from state.records.throttle import throttle_record
 from state.records.uplink import uplink_record
 from streaming.engine.operator.code import code_identity
@@ -88,7 +91,12 @@ def to_records(
                         command.receipt, command.response_topic, topics, max_client_id_bytes=limits.max_client_id_bytes
                     )
             case ForwardPublication():
-                records.append(uplink_record(topics.uplink, client_id, command))
+                record = uplink_record(topics.uplink, client_id, command)
+                if (size_bytes := record_bytes(record)) <= limits.max_record_bytes:
+                    records.append(record)
+                else:
+                    refused = _refused(command, size_bytes, client_id=client_id, now_ms=now_ms, limits=limits)
+                    records += to_records(refused, client_id=client_id, now_ms=now_ms, settings=settings)
             case DeadLetter():
                 records.append(
                     dead_letter_record(command, client_id=client_id, topics=topics, limits=limits, extra_headers=extra_headers)
@@ -107,3 +115,15 @@ def to_records(
     if rows and settings.ledger:
         records += ledger_records(topics.ledger, client_id, rows, max_record_bytes=size)
     return records
+
+
+def _refused(
+    command: ForwardPublication, size_bytes: int, *, client_id: ClientId, now_ms: int, limits: RecordLimits
+) -> tuple[Command, ...]:
+    """Returns the commands for a publication that is from before the limit of records was lowered."""
+    message = Message(message_id=command.publication_id, topic=command.topic, payload=command.payload, accepted_ms=now_ms)
+    detail = (
+        f"the publication of the device needs a record of {size_bytes} bytes, and {limits.max_record_bytes} are allowed now "
+        "(engine.max_record_bytes)"
+    )
+    return refuse_event(message, client_id=client_id, detail=detail, now_ms=now_ms)

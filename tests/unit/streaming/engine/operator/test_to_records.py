@@ -2,6 +2,8 @@
 
 import json
 
+import msgspec
+
 from state.commands import (
     ClearRoute,
     CloseConnection,
@@ -23,6 +25,7 @@ from state.records.commands import decode_command_batch
 from state.records.events import decode_events
 from state.records.record import Header, SinkRecord
 from state.records.routes import Route, decode_route
+from state.records.settings import RecordLimits
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.to_records import to_records
 
@@ -97,6 +100,20 @@ def test_a_publication_goes_to_uplink_with_its_id() -> None:
     (record,) = records_of(ForwardPublication(publication_id="e-0-7", topic="up", payload=b"\xff", qos=QoS.EXACTLY_ONCE))
     assert (record.topic, record.value) == ("inflight.uplink", b"\xff")
     assert Header("inflight-id", b"e-0-7") in (record.headers or ())
+
+
+def test_a_publication_that_no_record_can_carry_any_more_is_a_dead_letter() -> None:
+    limits = RecordLimits(max_payload_bytes=1_000, max_record_bytes=140_000)
+    settings = PipelineSettings(commands_partitions=4, limits=limits)
+    publication = ForwardPublication(publication_id="e-0-7", topic="up", payload=bytes(139_000), qos=QoS.EXACTLY_ONCE)
+    assert [record.topic for record in records_of(publication, settings=settings)] == ["inflight.uplink"]
+    larger = msgspec.structs.replace(publication, payload=bytes(140_000))
+    letter, ledger = sorted(records_of(larger, settings=settings), key=lambda record: record.topic)
+    assert (letter.topic, ledger.topic) == ("inflight.dead-letters", "inflight.ledger")
+    headers = {header.key: header.value or b"" for header in letter.headers or ()}
+    assert (headers["message-id"], headers["mqtt-topic"]) == (b"e-0-7", b"up")
+    assert headers["x-truncated-from-bytes"] == b"140000"
+    assert b"140000 are allowed now (engine.max_record_bytes)" in headers["x-detail"]
 
 
 def test_a_dead_letter_goes_to_the_topic_of_its_destination() -> None:
