@@ -14,10 +14,11 @@ fences them, and they join again.
 import secrets
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException
+from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
@@ -74,7 +75,10 @@ def await_instance_free(
             new_client(AdminClient, client_config(bootstrap_servers, options, ClientErrors())), group_id, group_instance_id
         )
     except (KafkaException, KafkaFailed) as error:
-        _log.warning("group_not_described", group=group_id, error=str(reason_of(error)))
+        # A coordinator that is just starting passes by itself; a missing right does not.
+        is_forbidden = isinstance(error, KafkaException) and error.args[0].code() == KafkaError.GROUP_AUTHORIZATION_FAILED
+        log = partial(_log.warning, action=f"allow this user to describe the group {group_id}") if is_forbidden else _log.debug
+        log("group_not_described", group=group_id, error=str(reason_of(error)))
         return
     if taken is not None:
         raise GroupInstanceTaken(

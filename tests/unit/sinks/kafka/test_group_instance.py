@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import ConsumerGroupTopicPartitions, KafkaError, KafkaException, TopicPartition
+from structlog.testing import capture_logs
 
 from sinks.kafka import group_instance
 from sinks.kafka.group_instance import GroupInstanceTaken, MemberStamps, await_instance_free
@@ -99,3 +100,16 @@ def test_without_a_name_there_is_no_check(monkeypatch: pytest.MonkeyPatch) -> No
 def test_two_processes_under_one_name_never_stamp_alike() -> None:
     first, second = MemberStamps("a"), MemberStamps("a")
     assert len({stamps.next() for stamps in (first, second) for _ in range(3)}) == 6
+
+
+@pytest.mark.parametrize(
+    ("code", "level"), [(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "debug"), (KafkaError.GROUP_AUTHORIZATION_FAILED, "warning")]
+)
+def test_only_what_somebody_can_mend_is_a_warning(look: Callable[[Admin], None], code: int, level: str) -> None:
+    admin = Admin("a", list)
+    admin.error = KafkaException(KafkaError(code))
+    with capture_logs() as logs:
+        look(admin)
+    [line] = logs
+    assert (line["event"], line["log_level"]) == ("group_not_described", level)
+    assert ("action" in line) == (level == "warning")
