@@ -1,6 +1,7 @@
 """Runs the console's queries on Kafka, the archive and the checkpoint. Every result is bounded."""
 
 import base64
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -15,6 +16,7 @@ from streaming.config.settings import Settings
 from streaming.history import dead_letters, trace
 from streaming.history import replay as replaying
 from streaming.history.clients import RecentSteps, StoredClient, clients_like, recent_steps, stored_client
+from streaming.history.newest import NewestMessages, newest_messages
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
 from streaming.history.sources.choice import source_of
@@ -29,6 +31,9 @@ REASONS: Final = tuple(sorted(outcome.value for outcome in DEAD_LETTERED))
 _PAYLOAD_BYTES: Final = 200
 _SHOWN_PAYLOAD_BYTES: Final = 4_096
 _LEDGER_RECORDS: Final = 100_000
+_NEWEST_RECORDS: Final = 1_000
+_NEWEST_MESSAGES: Final = 20
+_LETTER_ID: Final = re.compile(r"[0-9a-f]{8,128}")
 
 
 class SessionsUnreadable(InflightError):
@@ -55,15 +60,26 @@ class LettersFilter:
     Attributes:
         client_id: Empty = all clients.
         reason: One of REASONS; empty = all.
+        letter_id: One dead letter; empty = all.
     """
 
     client_id: str = ""
     reason: str = ""
+    letter_id: str = ""
 
     @property
     def condition(self) -> str | None:
-        """A condition for Spark. It contains nothing that a user has typed."""
+        """A condition for Spark. Nothing that a user has typed is in it, except hexadecimal digits."""
+        if self.letter_id:
+            if not is_letter_id(self.letter_id):
+                raise AssertionError("page_queries.py has checked the id")
+            return f"dead_letter_id = '{self.letter_id}'"
         return f"reason = '{Outcome(self.reason).value}'" if self.reason else None
+
+
+def is_letter_id(text: str) -> bool:
+    """Returns True if a text may be the id of a dead letter."""
+    return _LETTER_ID.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,6 +134,8 @@ class History(Protocol):
 
     def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace: ...
 
+    def newest(self, on_progress: Progress) -> NewestMessages: ...
+
     def letters(self, chosen: LettersFilter) -> Letters: ...
 
     def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]: ...
@@ -152,6 +170,9 @@ class StoredHistory:
         source = self._source(client_id, on_progress)
         steps = trace.trace(source, message_id)
         return MessageTrace(steps=tuple(steps), sources=tuple(source.described()))
+
+    def newest(self, on_progress: Progress) -> NewestMessages:
+        return newest_messages(self._settings, max_records=_NEWEST_RECORDS, most=_NEWEST_MESSAGES, on_progress=on_progress)
 
     def letters(self, chosen: LettersFilter) -> Letters:
         source = self._source(chosen.client_id)

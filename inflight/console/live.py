@@ -1,4 +1,5 @@
-"""Measures the running system every two seconds while a page is open, and keeps the last minutes."""
+"""Measures the running system in the background, and keeps the last minutes: every two seconds while a page is open, else every
+ten, so that the plots of the next visitor have no gaps."""
 
 import threading
 import time
@@ -15,7 +16,10 @@ from inflight.status.measurements import KafkaStatus, Measurements, rates
 
 WINDOW_S: Final = 300.0
 """Age at which samples are dropped."""
+DEAD_LETTERS_S: Final = 3_600.0
+"""The time in which new dead letters are counted."""
 _INTERVAL_S: Final = 2.0
+_IDLE_INTERVAL_S: Final = 10.0
 _IDLE_AFTER_S: Final = 30.0
 _JOIN_S: Final = 10.0
 _log: Final = structlog.get_logger(__name__)
@@ -46,16 +50,26 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NewDeadLetters:
+    """Messages that have died within `within_s`: an hour, or less if the console runs for less."""
+
+    count: int
+    within_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """The samples and what is wrong.
 
     Attributes:
         samples: Oldest first; empty before the first measurement.
         found: Findings of the newest sample.
+        dead_letters: None before two measurements.
     """
 
     samples: tuple[Sample, ...] = ()
     found: tuple[Finding, ...] = ()
+    dead_letters: NewDeadLetters | None = None
 
     @property
     def newest(self) -> Sample | None:
@@ -63,11 +77,26 @@ class View:
 
 
 class Live:
-    """Measures on a thread of its own until the end of the `with` block."""
+    """Measures on a thread of its own until the end of the `with` block.
 
-    def __init__(self, observer: MeasurementSource, *, interval_s: float = _INTERVAL_S) -> None:
+    Args:
+        dead_letters_topic: Its records are counted.
+        interval_s, idle_interval_s: While a page is open, and while none is.
+    """
+
+    def __init__(
+        self,
+        observer: MeasurementSource,
+        *,
+        dead_letters_topic: str = "",
+        interval_s: float = _INTERVAL_S,
+        idle_interval_s: float = _IDLE_INTERVAL_S,
+    ) -> None:
         self._observer = observer
+        self._dead_letters_topic = dead_letters_topic
         self._interval_s = interval_s
+        self._idle_interval_s = idle_interval_s
+        self._dead_letters: deque[tuple[float, int]] = deque()
         self._samples: deque[Sample] = deque()
         self._view = View()
         self._wanted_until_s = 0.0
@@ -76,7 +105,7 @@ class Live:
         self._thread = threading.Thread(target=self._run, name="console-live", daemon=True)
 
     def view(self) -> View:
-        """Returns the newest view. Each call keeps measuring on for half a minute."""
+        """Returns the newest view. Each call makes measurements frequent for half a minute."""
         self._wanted_until_s = time.monotonic() + _IDLE_AFTER_S
         self._wanted.set()
         return self._view
@@ -91,7 +120,24 @@ class Live:
         self._samples.append(sample)
         while self._samples[0].at_s < now_s - WINDOW_S:
             self._samples.popleft()
-        self._view = View(samples=tuple(self._samples), found=tuple(findings(seen)))
+        self._view = View(
+            samples=tuple(self._samples), found=tuple(findings(seen)), dead_letters=self._new_dead_letters(kafka, now_s)
+        )
+
+    def _new_dead_letters(self, kafka: KafkaStatus, now_s: float) -> NewDeadLetters | None:
+        counts = self._dead_letters
+        end = next((topic.end for topic in kafka.topics if topic.name == self._dead_letters_topic), None)
+        if end is not None:
+            if counts and end < counts[-1][1]:
+                counts.clear()  # the topic was made anew
+            counts.append((now_s, end))
+        # The count before the hour is kept: it is the one at its beginning.
+        while len(counts) > 1 and counts[1][0] <= now_s - DEAD_LETTERS_S:
+            counts.popleft()
+        if not counts or counts[0] is counts[-1]:  # a difference needs two
+            return None
+        (began_s, first), (_, last) = counts[0], counts[-1]
+        return NewDeadLetters(count=last - first, within_s=now_s - began_s)
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -103,18 +149,20 @@ class Live:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        while True:
-            self._wanted.wait()
-            if self._stopping:
-                return
+        while not self._stopping:
             began_s = time.monotonic()
             try:
                 self.update()
             except Exception:  # noqa: BLE001 - the page shows the age of its numbers
                 _log.exception("measuring_failed", action="please report this")
-            if time.monotonic() > self._wanted_until_s:
+            is_idle = time.monotonic() > self._wanted_until_s
+            if is_idle:
                 self._wanted.clear()
-            time.sleep(max(0.1, began_s + self._interval_s - time.monotonic()))
+            pause_s = began_s + (self._idle_interval_s if is_idle else self._interval_s) - time.monotonic()
+            if is_idle:
+                self._wanted.wait(max(0.0, pause_s))  # a page that is opened ends the pause
+            else:
+                time.sleep(max(0.01, pause_s))
 
 
 def _summed_metrics(seen: Measurements) -> Mapping[str, float]:

@@ -1,7 +1,7 @@
 """Shows the first page: what runs, what waits, how fast, what is wrong and what to do."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
@@ -15,11 +15,15 @@ from inflight.console.page_queries import SESSIONS
 from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
 from inflight.console.rendering import LIVE_MS, Pages
 from inflight.console.worker import QueryWorker
+from inflight.status.findings import Finding, Severity
+from inflight.status.formatting import format_age
 from inflight.status.measurements import Measurements, SessionTotals
 from inflight.status.running import running
 from streaming.engine.progress import recent_progress
 
 _PROGRESS_BYTES: Final = 1 << 19
+_LONG_IN_FLIGHT_S: Final = 300.0
+_OLD_S: Final = 60.0
 _CONNECTED: Final = ("inflight_gateway_connections", "inflight_bridge_devices")
 
 
@@ -48,7 +52,9 @@ class Overview:
             "seen": seen,
             "sessions": sessions,
             "age_s": None if newest is None else now_s - newest.at_s,
-            "found": view.found,
+            "found": sorted([*view.found, *_recent_findings(view, sessions)], key=lambda finding: finding.severity),
+            "dead_letters": view.dead_letters,
+            "is_old": sessions is not None and sessions.age_s > _OLD_S,
             "processes": [] if seen is None else running(seen),
             "connected": None if newest is None else _connected(newest.metrics, sessions),
             "waiting": None if seen is None else sum(topic.waiting or 0 for topic in seen.kafka.topics),
@@ -66,6 +72,21 @@ class Overview:
             return counted
         found = replace(found, age_s=found.age_s + read.since_s)
         return found if counted is None or found.age_s < counted.age_s else counted
+
+
+def _recent_findings(view: View, sessions: SessionTotals | None) -> Iterator[Finding]:
+    """Yields what a person in front of the page would ask about, besides what `inflight status` finds."""
+    dead = view.dead_letters
+    if dead is not None and dead.count:
+        what = f"{dead.count:,} new dead letters in the last {format_age(dead.within_s)}"
+        yield Finding(
+            Severity.WARNING, what, "open Dead letters: each says why its message was not delivered, and can be sent again"
+        )
+    oldest_s = None if sessions is None else sessions.oldest_s
+    is_said = any("acknowledgement" in finding.what for finding in view.found)
+    if oldest_s is not None and oldest_s > _LONG_IN_FLIGHT_S and not is_said:
+        what = f"a message has been in flight for {format_age(oldest_s)}: sent, and not acknowledged"
+        yield Finding(Severity.NOTE, what, "open Sessions: its device is offline, or receives without answering")
 
 
 def _connected(counted: Mapping[str, float], sessions: SessionTotals | None) -> float | None:

@@ -6,7 +6,7 @@ from typing import Final
 from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 
-from inflight.console.history import REASONS, History, LettersFilter
+from inflight.console.history import REASONS, History, LettersFilter, is_letter_id
 from inflight.console.query_page import PageQuery
 
 SESSIONS: Final = ("sessions",)
@@ -37,10 +37,10 @@ class PageQueries:
         }
 
     def trace(self, query: QueryParams) -> Mapping[str, PageQuery]:
-        """Uses `id`: a message id; and `client`: its client, or empty."""
+        """Uses `id`: a message id; and `client`: its client, or empty. Without an id the newest messages are listed."""
         history, message_id, client_id = self._history, query.get("id", "").strip(), query.get("client", "")
         if not message_id:
-            return {}
+            return {"newest": PageQuery(("newest",), history.newest)}
         return {
             "trace": PageQuery(("trace", message_id, client_id), lambda progress: history.trace(message_id, client_id, progress))
         }
@@ -62,9 +62,12 @@ def letters_filter(fields: Mapping[str, str]) -> LettersFilter:
     """Returns the filter that the fields describe.
 
     Raises:
-        HTTPException: The field `reason` names no reason of dead letters.
+        HTTPException: The field `reason` names no reason of dead letters, or `letter` no dead letter.
     """
     reason = fields.get("reason", "")
     if reason and reason not in REASONS:
         raise HTTPException(400, f"{reason!r} is no reason of dead letters: {', '.join(REASONS)}")
-    return LettersFilter(client_id=fields.get("client", ""), reason=reason)
+    letter_id = fields.get("letter", "")
+    if letter_id and not is_letter_id(letter_id):
+        raise HTTPException(400, f"{letter_id[:80]!r} is no id of a dead letter: open one from the list")
+    return LettersFilter(client_id=fields.get("client", ""), reason=reason, letter_id=letter_id)

@@ -13,7 +13,7 @@ RIGHT: Final = 354
 TOP: Final = 8
 BOTTOM: Final = 100
 """Edges of the part with lines."""
-MAX_GAP_S: Final = 15.0
+MAX_GAP_S: Final = 30.0
 """Points with a larger gap are not joined, because nothing was measured between them."""
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 

@@ -1,4 +1,8 @@
-"""Serves pages that wait for results of the worker. GET shows the progress; POST reads the results again."""
+"""Serves pages that wait for results of the worker.
+
+Who opens a page gets a fresh result: an older one is shown with its age until the new one is there. An open page refreshes
+itself, and reads again after a minute. POST reads again at once.
+"""
 
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -12,6 +16,10 @@ from inflight.console.guard import Form
 from inflight.console.rendering import Pages
 from inflight.console.worker import Key, Progress, QueryResult, QueryWorker
 
+REFRESH_HEADER: Final = "x-inflight-refresh"
+"""Has a request of `console.js` for a page that is open already."""
+_OPENED_AGE_S: Final = 5.0
+_REFRESHED_AGE_S: Final = 60.0
 _PENDING_REFRESH_MS: Final = 1_000
 _AGE_REFRESH_MS: Final = 5_000
 SEE_OTHER: Final = 303
@@ -56,7 +64,11 @@ class QueryPage:
 
     def show(self, request: Request) -> Response:
         page_queries = self._questions(request.query_params)
-        answers = {name: self._worker.ask(page_query.key, page_query.ask) for name, page_query in page_queries.items()}
+        max_age_s = _REFRESHED_AGE_S if REFRESH_HEADER in request.headers else _OPENED_AGE_S
+        answers = {
+            name: self._worker.ask(page_query.key, page_query.ask, max_age_s=max_age_s)
+            for name, page_query in page_queries.items()
+        }
         values: dict[str, Any] = {"query": request.query_params, "answers": answers, **self._values}
         return self._pages.page(request, self._template, values, refresh_ms=refresh_ms(*answers.values()))
 

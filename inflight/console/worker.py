@@ -47,7 +47,8 @@ class QueryResult(Generic[T]):
 
     Attributes:
         since_s: Time in this stage.
-        value: The result when DONE.
+        value: The result; while the query runs again, the one before. None = there is none yet.
+        age_s: Age of the result; None = there is none.
         problem: A text for people when FAILED.
         progress: (records done, records in total).
     """
@@ -55,6 +56,7 @@ class QueryResult(Generic[T]):
     stage: Stage
     since_s: float
     value: T | None = None
+    age_s: float | None = None
     problem: str = ""
     progress: tuple[int, int] | None = None
 
@@ -64,10 +66,12 @@ class QueryResult(Generic[T]):
 
 
 class _Job(Generic[T]):
-    def __init__(self, key: Key, query: Callable[[Progress], T]) -> None:
+    def __init__(self, key: Key, query: Callable[[Progress], T], before: "_Job[T] | None" = None) -> None:
+        """before: the same query, whose result is shown until there is a newer one."""
         self.key = key
         self.query = query
-        self.value: T | None = None
+        self.value: T | None = None if before is None else before.value
+        self.read_s: float | None = None if before is None else before.read_s
         self.problem = ""
         self.progress: tuple[int, int] | None = None
         self.enter(Stage.WAITING)
@@ -79,11 +83,16 @@ class _Job(Generic[T]):
     def show_progress(self, done: int, of: int) -> None:
         self.progress = done, of
 
+    def finish(self, value: T) -> None:
+        self.value, self.read_s = value, time.monotonic()
+
     def answer(self) -> QueryResult[T]:
+        now_s = time.monotonic()
         return QueryResult(
             stage=self.stage,
-            since_s=time.monotonic() - self.since_s,
+            since_s=now_s - self.since_s,
             value=self.value,
+            age_s=None if self.read_s is None else now_s - self.read_s,
             problem=self.problem,
             progress=self.progress,
         )
@@ -99,19 +108,19 @@ class QueryWorker:
         self._thread = threading.Thread(target=self._run, name="console-worker", daemon=True)
 
     def ask(self, key: Key, query: Callable[[Progress], T], *, max_age_s: float = MAX_AGE_S) -> QueryResult[T]:
-        """Returns the state of the query, and queues it if there is no result or it is too old.
+        """Returns the state of the query, and queues it if there is no result or it is too old; an old result stays in it.
 
         Raises:
             TooManyQueries: Too many queries are waiting.
         """
         with self._lock:
-            job = self._jobs.get(key)
+            job = before = self._jobs.get(key)
             if job is not None and not job.answer().is_pending and job.answer().since_s > max_age_s:
                 job = None
             if job is None:
                 if sum(other.stage is Stage.WAITING for other in self._jobs.values()) >= _MAX_WAITING:
                     raise TooManyQueries("others have asked before, and one question is worked on at a time: try again soon")
-                job = self._jobs[key] = _Job(key, query)
+                job = self._jobs[key] = _Job(key, query, before)
                 self._waiting.put(job)
                 self._forget_oldest()
             self._jobs.move_to_end(key)
@@ -156,10 +165,10 @@ class QueryWorker:
     def _answer(self, job: _Job[object]) -> None:
         job.enter(Stage.WORKING)
         try:
-            job.value = job.query(job.show_progress)
+            job.finish(job.query(job.show_progress))
         except InflightError as error:
-            job.problem = str(error)
+            job.value, job.problem = None, str(error)
         except Exception as error:  # noqa: BLE001 - a failed query must not end the thread
             _log.exception("query_failed", kind=job.key[0], action="please report this")
-            job.problem = f"{type(error).__name__}; the log of the console says more"
+            job.value, job.problem = None, f"{type(error).__name__}; the log of the console says more"
         job.enter(Stage.FAILED if job.problem else Stage.DONE)

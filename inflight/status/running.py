@@ -1,12 +1,16 @@
 """Lists the processes by all measurements."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Final
 
 from inflight.status.findings import lease_expired
 from inflight.status.formatting import format_age
-from inflight.status.measurements import ENGINE, Measurements
+from inflight.status.measurements import ENGINE, LeaseHolder, Measurements
+
+_CONNECTED: Final = {"gateway": "inflight_gateway_connections", "bridge": "inflight_bridge_devices"}
+"""The metric by which a process of each kind is recognised."""
 
 
 class ProcessState(StrEnum):
@@ -31,7 +35,7 @@ class RunningProcess:
 
 
 def running(seen: Measurements) -> list[RunningProcess]:
-    """Returns Kafka, the processes with metrics, and all gateways and bridges with leases."""
+    """Returns Kafka, the processes with metrics, and gateways and bridges that only their leases tell of."""
     kafka = seen.kafka
     found = [RunningProcess(name="Kafka", state=_state(kafka.error is None), summary=kafka.servers)]
     if kafka.error is None and seen.process(ENGINE) is None:
@@ -41,10 +45,39 @@ def running(seen: Measurements) -> list[RunningProcess]:
         found.append(
             RunningProcess(name=process.name, state=state, summary=_summary(process.name, process.values) or process.address)
         )
-    for holder in kafka.holders:
-        lease = f"lease renewed {format_age(holder.renewed_s)} ago"
-        found.append(RunningProcess(name=holder.name, state=_state(not lease_expired(holder)), summary=lease))
+    for kind in "gateway", "bridge":
+        with_metrics = sum(_CONNECTED[kind] in process.values for process in seen.processes)
+        found += _holders([holder for holder in kafka.holders if holder.name.startswith(kind)], kind, with_metrics)
     return found
+
+
+def _holders(holders: Sequence[LeaseHolder], kind: str, with_metrics: int) -> Iterator[RunningProcess]:
+    """Yields rows for gateways or bridges that only their leases tell of.
+
+    A process with metrics has a row already. Nothing says which lease is its own, so only the number of the others is known.
+    """
+    living = {holder.name: holder for holder in holders if not _is_overdue(holder)}
+    more = sum(not _is_overdue(holder) for holder in holders) - with_metrics
+    if with_metrics and more > 0:
+        summary = f"by their leases; all that have one: {', '.join(sorted(living))}"
+        yield RunningProcess(name=f"{more} more {kind}s", state=ProcessState.WORKS, summary=summary)
+    elif not with_metrics:
+        for holder in (holder for holder in holders if not _is_overdue(holder)):
+            yield RunningProcess(name=holder.name, state=ProcessState.WORKS, summary=_renewed(holder))
+    silent = {holder.name: holder for holder in sorted(holders, key=lambda holder: -holder.renewed_s) if _is_overdue(holder)}
+    for name, holder in silent.items():
+        if name not in living:  # else it was started again, and has another lease
+            state = ProcessState.AWAY if lease_expired(holder) else ProcessState.NOT_READY
+            yield RunningProcess(name=name, state=state, summary=_renewed(holder))
+
+
+def _is_overdue(holder: LeaseHolder) -> bool:
+    """Returns True if several renewals are missing, of which there are six in the duration of a lease."""
+    return holder.renewed_s > holder.duration_s / 2
+
+
+def _renewed(holder: LeaseHolder) -> str:
+    return f"lease renewed {format_age(holder.renewed_s)} ago"
 
 
 def _state(is_well: bool) -> ProcessState:
@@ -55,10 +88,10 @@ def _summary(name: str, values: Mapping[str, float]) -> str:
     if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
         batches = values.get("inflight_engine_micro_batches_total", 0)
         return f"{batches:,.0f} micro-batches, the last one took {values['inflight_engine_last_micro_batch_seconds']:.2f} s"
-    if "inflight_gateway_connections" in values:
+    if _CONNECTED["gateway"] in values:
         sent, fast = (values.get(f"inflight_gateway_{what}publishes_sent_total", 0) for what in ("", "fast_"))
         share = f", {fast / sent:.0%} of them on the fast path" if sent else ""
-        return f"{values['inflight_gateway_connections']:,.0f} devices, {sent:,.0f} PUBLISHes sent{share}"
-    if "inflight_bridge_devices" in values:
-        return f"{values['inflight_bridge_devices']:,.0f} devices"
+        return f"{values[_CONNECTED['gateway']]:,.0f} devices, {sent:,.0f} PUBLISHes sent{share}"
+    if _CONNECTED["bridge"] in values:
+        return f"{values[_CONNECTED['bridge']]:,.0f} devices"
     return ""

@@ -44,6 +44,9 @@ def console(
     configure_logging(json=json_logs)
     # The page shows the state of Kafka every two seconds, so its client need not log it.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
-    with Live(Observer(settings, more_metrics or ())) as live, QueryWorker() as worker:
+    with (
+        Live(Observer(settings, more_metrics or ()), dead_letters_topic=settings.topics.dead_letters) as live,
+        QueryWorker() as worker,
+    ):
         app = console_app(settings, live, worker, StoredHistory(settings))
         serve(app, section.host, section.port, on_ready=lambda address: say(f"{READY} console={address}"))

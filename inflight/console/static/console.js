@@ -13,7 +13,7 @@
     }
     let answered = false;
     try {
-      const answer = await fetch(location.href);
+      const answer = await fetch(location.href, { headers: { "X-Inflight-Refresh": "1" } });
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       const fresh = page.getElementById("live");
       if (answer.ok && fresh) {

@@ -17,6 +17,7 @@ from state.errors import InflightError
 from state.model import QoS, Subscription
 from streaming.config.settings import Settings, load_settings
 from streaming.history.clients import HeldMessage, HeldSession, LedgerStep, RecentSteps, StoredClient
+from streaming.history.newest import NewestMessages
 from streaming.history.trace import TraceStep
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
@@ -113,6 +114,11 @@ class FakeHistory:
     def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace:
         self._note("life", message_id, client_id)
         return MessageTrace(steps=(self._step(),), sources=("from the topics of Kafka", "  inflight.ledger: 12 records"))
+
+    def newest(self, on_progress: Progress) -> NewestMessages:
+        self._note("newest")
+        messages = () if not self.planned else ((self.id, self._step()),)
+        return NewestMessages(messages=messages, source="ledger: the newest records")
 
     def letters(self, chosen: LettersFilter) -> Letters:
         self._note("letters", chosen)

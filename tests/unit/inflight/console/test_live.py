@@ -3,9 +3,9 @@
 import time
 from dataclasses import replace
 
-from inflight.console.live import WINDOW_S, Live
+from inflight.console.live import DEAD_LETTERS_S, WINDOW_S, Live
 from inflight.status.measurements import KafkaStatus, ProcessStatus, TopicStatus
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.inflight.console.console_client import FakeObserver
 from tests.unit.inflight.status.test_findings import KAFKA, WELL
 
@@ -14,16 +14,38 @@ def kafka_at(measured_s: float, messages: int) -> KafkaStatus:
     return replace(KAFKA, measured_s=measured_s, topics=(TopicStatus(name="inflight.messages", end=messages, waiting=0),))
 
 
-def test_nothing_is_measured_before_a_page_is_requested() -> None:
+def test_it_measures_in_the_background_and_often_for_an_open_page() -> None:
     seen = FakeObserver()
-    with Live(seen, interval_s=0.01) as live:
-        time.sleep(0.05)
-        assert seen.looks == 0
-        assert live.view().newest is None
-        wait_until(lambda: live.view().newest is not None, "a look")
+    with Live(seen, interval_s=0.01, idle_interval_s=DEADLINE_S) as live:
+        wait_until(lambda: seen.looks == 1, "a look although no page is open")
+        live.view()
+        wait_until(lambda: seen.looks > 5, "the pause ends when a page is opened")
     looks = seen.looks
     time.sleep(0.05)
     assert seen.looks == looks, "it ends with its block"
+
+
+def test_dead_letters_of_the_last_hour_are_counted(monkeypatch) -> None:
+    now_s = 1_000.0
+    monkeypatch.setattr("inflight.console.live.time.time", lambda: now_s)
+    seen = FakeObserver()
+    live = Live(seen, dead_letters_topic="inflight.messages")
+
+    def counted(messages: int) -> tuple[int, float] | None:
+        seen.seen = replace(WELL, kafka=kafka_at(now_s, messages))
+        live.update()
+        dead = live.view().dead_letters
+        return None if dead is None else (dead.count, dead.within_s)
+
+    assert counted(100) is None
+    now_s += 600
+    assert counted(140) == (40, 600.0)
+    now_s += 3_400
+    assert counted(141) == (1, 3_400.0) or counted(141) == (41, 4_000.0)
+    now_s += DEAD_LETTERS_S
+    assert counted(141)[0] == 0
+    now_s += 1
+    assert counted(3) is None, "the topic was made anew"
 
 
 def test_a_failed_measurement_is_followed_by_others() -> None:

@@ -57,7 +57,7 @@ def test_the_newer_of_metrics_and_checkpoint_is_shown(tmp_path: Path) -> None:
     )
     live.update()
     client = TestClient(console_app(settings_of(tmp_path), live, worker, FakeHistory()), base_url="http://127.0.0.1")
-    assert facts(client.get("/").text)["sessions"] == "1"
+    assert facts(client.get("/").text)["sessions, 90 s ago"] == "1", "an old count is not shown as the present one"
     client.get("/sessions")
     worker.run_pending()
     text = client.get("/").text
@@ -121,3 +121,17 @@ def test_an_unknown_page_is_not_found(tmp_path: Path) -> None:
     answer = client.get("/nothing")
     assert answer.status_code == 404
     assert "Not Found" in answer.text
+
+
+def test_new_dead_letters_and_an_old_message_are_not_nothing(tmp_path: Path) -> None:
+    observer = FakeObserver(replace(WELL, sessions=replace(SESSIONS, oldest_s=480.0)))
+    live = Live(observer, dead_letters_topic="inflight.uplink")
+    live.update()
+    topics = tuple(replace(topic, end=topic.end + 40) for topic in KAFKA.topics)
+    observer.seen = replace(observer.seen, kafka=replace(KAFKA, topics=topics))
+    live.update()
+    text = browser(settings_of(tmp_path), live).get("/").text
+    assert "Nothing is wrong" not in text
+    assert "40 new dead letters in the last" in text
+    assert "a message has been in flight for 8 min" in text
+    assert '<a href="/dead-letters">40</a>' in text

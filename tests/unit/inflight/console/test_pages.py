@@ -1,12 +1,17 @@
 """Sessions, one client, the life of a message: what the pages ask, and what they show."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from inflight.console import query_page
+from inflight.console.history import Letters
 from streaming.history.errors import NothingFound
+from tests.support.waiting import DEADLINE_S
 from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, ConsoleDriver, FakeHistory
+from tests.unit.inflight.status.test_findings import SESSIONS
 
 PAGES = [
     ("/sessions", {}),
@@ -16,6 +21,29 @@ PAGES = [
     ("/dead-letters", {"reason": "expired"}),
     ("/dead-letter", {"id": "0123"}),
 ]
+
+
+@pytest.fixture(autouse=True)
+def _answers_stay_fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is."""
+    monkeypatch.setattr(query_page, "_OPENED_AGE_S", DEADLINE_S)
+
+
+@pytest.mark.parametrize(("path", "query"), PAGES)
+def test_who_opens_a_page_gets_a_fresh_answer(
+    path: str, query: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    before = console.get(path, **query)
+    monkeypatch.setattr(query_page, "_OPENED_AGE_S", 0)
+    refreshed = console.browser.get(path, params=query, headers={"X-Inflight-Refresh": "1"}).text
+    assert 'class="working"' not in refreshed, "an open page does not read every time"
+    opened = console.browser.get(path, params=query).text
+    assert re.search(r"What is shown was read \d+ s ago\.", opened)
+    assert opened.count("<td") == before.count("<td"), "the old answer is there meanwhile"
+    asked = len(console.history.asked)
+    console.work()
+    assert len(console.history.asked) > asked
 
 
 @pytest.mark.parametrize(("path", "query"), PAGES)
@@ -85,7 +113,7 @@ def test_a_page_shows_why_there_is_no_answer(path: str, query: dict[str, str], t
     assert "Read again" in text
 
 
-@pytest.mark.parametrize(("path", "words"), [("/client", "Search for it"), ("/trace", "The life of"), ("/dead-letter", "listed")])
+@pytest.mark.parametrize(("path", "words"), [("/client", "Search for it"), ("/dead-letter", "listed")])
 def test_a_page_that_is_asked_nothing_reads_nothing(path: str, words: str, tmp_path: Path) -> None:
     console = ConsoleDriver(tmp_path, FakeHistory())
     assert words in console.get(path)
@@ -133,3 +161,24 @@ def test_too_many_questions_at_once_are_refused_politely(tmp_path: Path) -> None
     answers = [console.browser.get("/trace", params={"id": str(number)}) for number in range(20)]
     assert {answer.status_code for answer in answers} == {200, 503}
     assert "try again soon" in answers[-1].text
+
+
+def test_the_newest_messages_can_be_chosen_for_a_trace(tmp_path: Path) -> None:
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    text = console.get("/trace")
+    assert console.history.asked == [("newest",)]
+    assert '<a class="id" href="/trace?id=pump-7&amp;client=pump-7">pump-7</a>' in text
+    assert "ledger: the newest records" in text
+
+
+def test_an_empty_page_has_a_first_step(tmp_path: Path) -> None:
+    history = FakeHistory()
+    history.planned = 0
+    console = ConsoleDriver(tmp_path, history)
+    assert "inflight send pump-7" in console.get("/trace")
+    history.letters = lambda chosen: Letters(letters=(), sources=())  # type: ignore[method-assign]
+    text = console.get("/dead-letters")
+    assert "No message had died when this was read" in text
+    assert "inflight send nobody" in text
+    history.sessions = lambda: replace(SESSIONS, sessions=0)  # type: ignore[method-assign]
+    assert "mosquitto_sub" in console.get("/sessions")

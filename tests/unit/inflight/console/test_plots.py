@@ -23,7 +23,7 @@ def test_what_is_older_is_left_out_and_so_is_a_line_without_a_point() -> None:
 
 
 def test_where_nothing_was_measured_the_line_has_a_hole() -> None:
-    drawn = plot("t", "u", [("a", [(10.0, 1.0), (12.0, 1.0), (40.0, 1.0)])], until_s=60.0, window_s=60.0)
+    drawn = plot("t", "u", [("a", [(10.0, 1.0), (12.0, 1.0), (45.0, 1.0)])], until_s=60.0, window_s=60.0)
     assert [len(piece.split()) for piece in drawn.lines[0].segments] == [2, 2]
 
 

@@ -108,3 +108,16 @@ def test_a_dry_run_that_finds_nothing_has_no_button(tmp_path: Path) -> None:
     text = console.browser.get(dry_run(console)).text
     assert "0 would be sent again" in text
     assert "Send these" not in text
+
+
+def test_one_dead_letter_has_a_button_for_its_replay(tmp_path: Path) -> None:
+    console = ConsoleDriver(tmp_path, FakeHistory(), ALLOWED)
+    text = console.get("/dead-letter", id="0123")
+    assert '<form action="/replay" method="post">' in text
+    assert '<input type="hidden" name="letter" value="0123456789abcdef">' in text
+    dry_run(console, letter="0123456789abcdef")
+    chosen = LettersFilter(letter_id="0123456789abcdef")
+    assert console.history.asked[-1] == ("plan", chosen)
+    assert chosen.condition == "dead_letter_id = '0123456789abcdef'"
+    for wrong in ("' OR 1=1 --", "0123", "0123456789ABCDEF'"):
+        assert console.browser.post("/replay", data={"token": console.token(), "letter": wrong}).status_code == 400

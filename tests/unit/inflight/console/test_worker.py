@@ -53,7 +53,10 @@ def test_an_answer_that_is_too_old_or_was_forgotten_is_asked_for_anew() -> None:
     worker.ask(("a",), lambda _: 1)
     worker.run_pending()
     assert worker.ask(("a",), lambda _: 2).value == 1
-    assert worker.ask(("a",), lambda _: 2, max_age_s=0).is_pending
+    again = worker.ask(("a",), lambda _: 2, max_age_s=0)
+    assert again.is_pending
+    assert again.value == 1, "it is shown until there is another one"
+    assert again.age_s is not None
     worker.forget(("a",))
     assert worker.get(("a",)) is not None, "one that is coming stays"
     worker.run_pending()

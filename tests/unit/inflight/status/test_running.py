@@ -1,0 +1,48 @@
+"""inflight.status.running"""
+
+from dataclasses import replace
+
+from inflight.status.measurements import LeaseHolder, ProcessStatus
+from inflight.status.running import ProcessState, running
+from tests.unit.inflight.status.test_findings import KAFKA, WELL
+
+GATEWAY = ProcessStatus(name="gateway", address="g:1", values={"inflight_gateway_connections": 2.0})
+
+
+def lease(name: str, renewed_s: float = 1.0) -> LeaseHolder:
+    return LeaseHolder(name=name, renewed_s=renewed_s, duration_s=30.0)
+
+
+def rows(*found: ProcessStatus | LeaseHolder) -> list[tuple[str, ProcessState]]:
+    holders = tuple(item for item in found if isinstance(item, LeaseHolder))
+    processes = tuple(item for item in found if isinstance(item, ProcessStatus))
+    seen = replace(WELL, kafka=replace(KAFKA, holders=holders), processes=processes)
+    return [(process.name, process.state) for process in running(seen)][2:]  # without Kafka and the engine
+
+
+def test_a_gateway_with_metrics_and_a_lease_is_one_process() -> None:
+    assert rows(GATEWAY, lease("gateway 127.0.0.1:1883")) == [("gateway", ProcessState.WORKS)]
+
+
+def test_gateways_without_metrics_are_listed_by_their_leases() -> None:
+    assert rows(lease("gateway a:1"), lease("bridge b")) == [
+        ("gateway a:1", ProcessState.WORKS),
+        ("bridge b", ProcessState.WORKS),
+    ]
+
+
+def test_more_leases_than_gateways_with_metrics_are_summed_up() -> None:
+    found = rows(GATEWAY, lease("gateway a:1"), lease("gateway b:1"), lease("gateway c:1"))
+    assert found == [("gateway", ProcessState.WORKS), ("2 more gateways", ProcessState.WORKS)]
+
+
+def test_a_lease_that_nobody_renews_does_not_work() -> None:
+    assert rows(lease("gateway a:1", 16.0), lease("gateway b:1", 46.0)) == [
+        ("gateway b:1", ProcessState.AWAY),
+        ("gateway a:1", ProcessState.NOT_READY),
+    ]
+
+
+def test_the_lease_of_a_gateway_that_was_started_again_is_left_out() -> None:
+    assert rows(lease("gateway a:1", 20.0), lease("gateway a:1")) == [("gateway a:1", ProcessState.WORKS)]
+    assert rows(GATEWAY, lease("gateway a:1", 20.0), lease("gateway a:1")) == [("gateway", ProcessState.WORKS)]
