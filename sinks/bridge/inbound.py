@@ -4,7 +4,7 @@ A message is acknowledged to the broker when its record is in the log, or when i
 of `inflight.uplink` as a gateway writes.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Protocol
 
@@ -18,6 +18,7 @@ from sinks.bridge.routes import RouteKind, Routes
 from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
 from sinks.kafka.append import Confirmation, Headers, RecordTooLarge
+from sinks.log_throttle import LogThrottle
 from state.model import ClientId, MessageId, QoS
 from state.records.uplink import uplink_headers
 
@@ -50,6 +51,12 @@ class BridgeInbound:
     _bridge: DevicesOfBridge
     _run_id: int
     _publications: int = 0
+    _unreadable: LogThrottle = field(
+        default_factory=lambda: LogThrottle(_log.warning, "unreadable_acknowledgement", "more_unreadable_acknowledgements")
+    )
+    _too_large: LogThrottle = field(
+        default_factory=lambda: LogThrottle(_log.warning, "publication_too_large", "more_publications_too_large")
+    )
 
     def received(self, incoming: Incoming) -> None:
         found = self._routes.route(incoming.topic or "")
@@ -78,7 +85,7 @@ class BridgeInbound:
             answer = read_acknowledgement(incoming.payload, incoming.properties.correlation_data)
         except UnreadableAcknowledgement as error:
             self._counters.acknowledgements_unreadable += 1
-            _log.warning("unreadable_acknowledgement", client_id=client_id, error=str(error))
+            self._unreadable.line(client_id=client_id, error=str(error))
             incoming.confirm()
             return
         self._mark_online(client_id)
@@ -110,7 +117,7 @@ class BridgeInbound:
         elif isinstance(error, RecordTooLarge):
             self._counters.publications_too_large += 1
             action = "raise max.message.bytes of the topic, or lower bridge.max_packet_size_bytes"
-            _log.warning("publication_too_large", topic=incoming.topic, action=action)
+            self._too_large.line(topic=incoming.topic, action=action)
             incoming.confirm()  # otherwise it would come again for ever
         else:
             self._bridge.deliver_again("Kafka did not take a record")

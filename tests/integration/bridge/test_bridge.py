@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sinks.bridge.settings import Acknowledgement, Presence
 from sinks.host.command_order import BUILD_MISMATCH
@@ -261,6 +262,15 @@ def test_an_unreadable_acknowledgement_is_counted_and_harms_nobody() -> None:
         bridge.broker.wait_for("devices/d1/cmd")
         bridge.broker.acknowledge("d1", "m-1")
         bridge.kafka.wait_for("d1", PubAckReceived)
+
+
+def test_a_flood_of_unreadable_acknowledgements_makes_few_lines() -> None:
+    with capture_logs() as lines, running_bridge() as bridge:
+        birth(bridge)
+        for _ in range(100):
+            bridge.broker.deliver("devices/d1/ack", b"[]")
+        wait_until(lambda: bridge.counters.acknowledgements_unreadable == 100, "all are counted")
+    assert sum(line["event"] == "unreadable_acknowledgement" for line in lines) == 10
 
 
 # --- a broker that throttles ---------------------------------------------------------------------------------------------------
