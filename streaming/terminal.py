@@ -18,6 +18,7 @@ from sinks.escaping import escaped, escaped_json
 _CELL: Final = 120
 """The longest cell on a terminal, and the widest column that is aligned in a pipe, in characters."""
 _GAP: Final = "  "
+_PIPE_WIDTH: Final = 1_000_000
 
 
 def is_terminal() -> bool:
@@ -31,8 +32,14 @@ def say(text: str, *, err: bool = False) -> None:
 
 
 def console(*, stderr: bool = False, quiet: bool = False) -> Console:
-    """Returns a console that reads neither markup nor emoji codes in what it prints: `plant:key:7` is a client id."""
-    return Console(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
+    """Returns a console that reads neither markup nor emoji codes in what it prints: `plant:key:7` is a client id.
+
+    Into a pipe it folds nothing.
+    """
+    made = Console(stderr=stderr, quiet=quiet, markup=False, emoji=False, highlight=False)
+    if not made.is_terminal:
+        made.width = _PIPE_WIDTH
+    return made
 
 
 def plain(value: object, style: str = "") -> Text:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 import inflight
-from inflight.cli import administration, bridging, history, processes, sending, sessions, users
+from inflight.cli import administration, bridging, client, history, processes, sending, sessions, users
 from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
@@ -18,7 +18,7 @@ _LONGEST_REASON: Final = 300
 
 def _print_version(is_asked: bool) -> None:
     if is_asked:
-        typer.echo(f"inflight {inflight.__version__}")
+        say(f"inflight {inflight.__version__}")
         raise typer.Exit
 
 
@@ -51,6 +51,7 @@ app.command()(administration.config)
 app.command()(status.status)
 app.command()(status.top)
 app.command()(console.console)
+app.command()(client.client)
 history.add_to(app)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")

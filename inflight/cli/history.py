@@ -3,8 +3,9 @@
 `add_to` registers them. With `--json` each prints one JSON document a line.
 """
 
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
@@ -13,10 +14,12 @@ from inflight.cli.options import Config, DataDir, Overrides, load, load_for_runn
 from streaming.history.sources.source import DEFAULT_MAX_RECORDS, SourceChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from streaming.config.settings import Settings
     from streaming.history.replay import ReplayCount, ReplayLetter, ReplayOptions
+    from streaming.history.session import HistorySession
+    from streaming.history.sources.source import Source
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 Condition: TypeAlias = Annotated[
@@ -43,12 +46,14 @@ def trace(
 ) -> None:
     """Show what happened to a message: every transition, dead letter and replay, in order."""
     from streaming.history import trace as life
+    from streaming.history.message_fates import fates
     from streaming.history.times import time_of_day
-    from streaming.terminal import write_json, write_table
+    from streaming.terminal import say, write_json, write_table
 
     settings = load_for_running_system(config, overrides, data_dir)
     with open_source(settings, source, client=client, since=since, max_records=max_records) as opened:
-        steps = [step.as_json() for step in life.trace(opened, message_id)]
+        found = life.trace(opened, message_id)
+    steps = [step.as_json() for step in found]
     if json:
         write_json(steps)
         return
@@ -67,6 +72,21 @@ def trace(
         for step in steps
     ]
     write_table(columns, rows)
+    say("")
+    for fate in fates(found):
+        known = _connection_of(settings, fate.client_id) if fate.whereabouts.is_with_session else ""
+        say(f"{fate.sentence}; {known}" if known else fate.sentence)
+
+
+def _connection_of(settings: "Settings", client_id: str) -> str:
+    """Returns whether the client is connected, or why not; empty if that cannot be read from here."""
+    from inflight.status.client import client_view, connection_sentence
+    from state.errors import InflightError
+
+    try:
+        return connection_sentence(client_view(settings, client_id, lambda done, total: None))
+    except InflightError:
+        return ""
 
 
 def dead_letters(
@@ -86,20 +106,14 @@ def dead_letters(
     overrides: Overrides = None,
 ) -> None:
     """List or filter messages that could not be delivered, with the reasons, or show one."""
-    from inflight.local.spark_jars import spark_jars
-    from streaming.history import dead_letters as letters
     from streaming.history.output import payload_of
-    from streaming.history.session import HistorySession
     from streaming.history.times import time_of_day
     from streaming.terminal import is_terminal, write_json, write_table
 
     settings = load_for_running_system(config, overrides, data_dir)
-    with (
-        open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
-        HistorySession(settings, spark_jars(), brief=True, source=opened) as history,
-    ):
+    with open_source(settings, source, client=client, since=since, max_records=max_records) as opened:
         if show is not None:
-            letter = letters.one(history, show)
+            letter = _letter(settings, opened, show)
             if json:
                 write_json([letter])
                 return
@@ -108,7 +122,7 @@ def dead_letters(
             letter.pop("payload_text")
             write_table(("field", "value"), [*letter.items(), *headers])
             return
-        found = history.documents(letters.listed(history, where=where, limit=limit))
+        found = _letters(settings, opened, where, limit)
         if json:
             write_json(found)
             return
@@ -124,6 +138,34 @@ def dead_letters(
             for letter in found
         ]
         write_table(columns, rows)
+
+
+def _letter(settings: "Settings", source: "Source", dead_letter_id: str) -> dict[str, Any]:
+    from streaming.history import dead_letters, plain_letters
+
+    letter = plain_letters.one(source, dead_letter_id)
+    if letter is None:
+        with _spark(settings, source) as history:
+            return dead_letters.one(history, dead_letter_id)
+    return letter
+
+
+def _letters(settings: "Settings", source: "Source", where: str | None, limit: int) -> list[dict[str, Any]]:
+    """Returns the newest. Spark is needed for a condition in SQL, for the archive, and for very many."""
+    from streaming.history import dead_letters, plain_letters
+
+    found = plain_letters.listed(source, limit=limit) if where is None else None
+    if found is None:
+        with _spark(settings, source) as history:
+            return history.collected(dead_letters.listed(history, where=where, limit=limit))
+    return found
+
+
+def _spark(settings: "Settings", source: "Source") -> "HistorySession":
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.session import HistorySession
+
+    return HistorySession(settings, spark_jars(), brief=True, source=source)
 
 
 def replay(
@@ -149,9 +191,7 @@ def replay(
 
     Only the newest dead letter of each message is sent, and only once, so that the command can be repeated after a failure.
     """
-    from inflight.local.spark_jars import spark_jars
     from streaming.history import replay as replaying
-    from streaming.history.session import HistorySession
     from streaming.terminal import say, write_json, write_table
 
     if where is None and client is None and not every:
@@ -163,9 +203,9 @@ def replay(
     count = replaying.ReplayCount()
     with (
         open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
-        HistorySession(settings, spark_jars(), brief=True, source=opened) as history,
+        _candidates(settings, opened, options) as matching,
     ):
-        found = replaying.letters(history, replaying.candidates(history, options), options, count)
+        found = replaying.letters(matching, options, count)
         if dry_run:
             planned = [(letter.message.message_id, letter.client_id, letter.dead_letter_id) for letter in found]
             if json:
@@ -184,6 +224,19 @@ def replay(
         write_json(
             [{"matched": count.matched, "sent": count.sent, "skipped": {why.name.lower(): n for why, n in count.skipped.items()}}]
         )
+
+
+@contextmanager
+def _candidates(settings: "Settings", source: "Source", options: "ReplayOptions") -> "Iterator[Iterable[dict[str, Any]]]":
+    """Yields the dead letters that match. Spark is needed for a condition in SQL, for the archive, and for very many."""
+    from streaming.history import plain_letters, replay
+
+    found = plain_letters.candidates(source, options) if options.where is None else None
+    if found is not None:
+        yield found
+        return
+    with _spark(settings, source) as history:
+        yield history.documents(replay.candidates(history, options))
 
 
 def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[ReplayLetter]", count: "ReplayCount") -> None:

@@ -38,8 +38,6 @@ _MAX_KINDS: Final = 1_000
 _NUMBER: Final = re.compile(r"0x[0-9a-f]+|\d+")
 _WARN_IN_VAIN: Final = ("kafka.net.selector", "kafka.coordinator.consumer")
 """Parts of kafka-python that warn whenever a task had to wait for a processor, and of options that we chose."""
-_TRACEBACK: Final = "exception"
-"""The field of several lines."""
 
 
 class RepeatFilter(logging.Filter):
@@ -81,12 +79,31 @@ class RepeatFilter(logging.Filter):
         return suppressed
 
 
+class _Quoted:
+    """A text that is not printable, shown by `repr` as structlog shows a text with blanks."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __repr__(self) -> str:
+        return repr(self._text)
+
+
 def _escape_values(_logger: object, _method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
     """Escapes the texts of an event. Other values are shown by `repr`, which escapes too."""
-    return {
-        escaped(name): escaped(value, keep="\n" if name == _TRACEBACK else "") if isinstance(value, str) else value
-        for name, value in event.items()
-    }
+    return {name: _escaped_value(name, value) for name, value in event.items()}
+
+
+def _escaped_value(name: str, value: object) -> object:
+    if not isinstance(value, str) or value.isprintable():
+        return value
+    match name:
+        case "event":
+            return escaped(value)
+        case "exception":
+            return escaped(value, keep="\n")
+        case _:
+            return _Quoted(value)
 
 
 def configure_logging(*, json: bool = False, process: int | None = None) -> None:

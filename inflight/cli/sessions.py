@@ -1,7 +1,7 @@
 """Implements `sessions`: lists live sessions, ends those of offline clients (`purge`), ends quarantines (`restore`, `drop`), and
 moves sessions to another number of state partitions (`repartition`)."""
 
-from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -35,38 +35,48 @@ def sessions(
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
-    """List the live sessions from the engine's checkpoint: who is connected or quarantined, what is in flight, what waits."""
+    """List the live sessions, as the engine has stored them: who is connected or quarantined, what is in flight, what waits."""
     if context.invoked_subcommand is not None:
         if (where, data_dir, config, overrides) != (None,) * 4:
             raise typer.BadParameter(f"write the options after {context.invoked_subcommand}")
         return
-    from inflight.local.spark_jars import spark_jars
-    from streaming.history.session import HistorySession
     from streaming.history.times import time_of_day
     from streaming.terminal import write_json, write_table
 
-    with HistorySession(load(config, overrides, data_dir), spark_jars(), brief=True) as history:
-        rows = history.where(history.sessions(), where).orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
-        found = history.documents(rows.limit(limit))
-        if json:
-            write_json(found)
-            return
-        columns = (
-            "client_id",
-            "connected",
-            "inflight",
-            "queued",
-            "queued_bytes",
-            "oldest_unacked",
-            "next_deadline",
-            "state_bytes",
-            "quarantined",
-        )
-        table = [
-            [time_of_day(session[name]) if name in ("oldest_unacked", "next_deadline") else session[name] for name in columns]
-            for session in found
-        ]
-        write_table(columns, table)
+    found = _listed(load(config, overrides, data_dir), where, limit)
+    if json:
+        write_json(found)
+        return
+    columns = (
+        "client_id",
+        "connected",
+        "inflight",
+        "queued",
+        "queued_bytes",
+        "oldest_unacked",
+        "next_deadline",
+        "state_bytes",
+        "quarantined",
+    )
+    table = [
+        [time_of_day(session[name]) if name in ("oldest_unacked", "next_deadline") else session[name] for name in columns]
+        for session in found
+    ]
+    write_table(columns, table)
+
+
+def _listed(settings: "Settings", where: str | None, limit: int) -> list[dict[str, Any]]:
+    """Returns the rows. Only a condition in SQL needs Spark while an engine runs here."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.live_sessions import LiveSessions
+
+    if where is None:
+        return LiveSessions(settings, spark_jars).longest(limit=limit)
+    from streaming.engine.session_rows import longest_queues
+    from streaming.history.session import HistorySession
+
+    with HistorySession(settings, spark_jars(), brief=True) as history:
+        return history.collected(longest_queues(history.where(history.sessions(), where), limit=limit))
 
 
 @app.command()
@@ -163,11 +173,9 @@ def _send_to_quarantined(
     chosen = clients or []
     if every:
         from inflight.local.spark_jars import spark_jars
-        from streaming.history.requests import quarantined_clients
-        from streaming.history.session import HistorySession
+        from streaming.history.live_sessions import LiveSessions
 
-        with HistorySession(settings, spark_jars(), brief=True) as history:
-            chosen = quarantined_clients(history)
+        chosen = LiveSessions(settings, spark_jars).quarantined()
     count = _send(settings, chosen, request)
     say(f"{count} requested; `inflight sessions --where quarantined` shows the remaining ones", err=True)
 

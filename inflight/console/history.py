@@ -2,20 +2,22 @@
 
 import base64
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from inflight.console.worker import Progress
 from inflight.local.spark_jars import spark_jars
 from inflight.status.measurements import SessionTotals
-from inflight.status.sessions import SessionsReader
-from state.errors import InflightError
+from inflight.status.sessions import totals_of_checkpoint, totals_of_engine
 from state.model import DEAD_LETTERED, Outcome
 from streaming.config.settings import Settings
-from streaming.history import dead_letters, trace
+from streaming.history import dead_letters, plain_letters, trace
 from streaming.history import replay as replaying
-from streaming.history.clients import RecentSteps, StoredClient, clients_like, recent_steps, stored_client
+from streaming.history.clients import RecentSteps, StoredClient, recent_steps, row_of_client, stored_in
+from streaming.history.errors import NothingFound
+from streaming.history.live_sessions import LiveSessions
 from streaming.history.newest import NewestMessages, newest_messages
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
@@ -34,10 +36,6 @@ _LEDGER_RECORDS: Final = 100_000
 _NEWEST_RECORDS: Final = 1_000
 _NEWEST_MESSAGES: Final = 20
 _LETTER_ID: Final = re.compile(r"[0-9a-f]{8,128}")
-
-
-class SessionsUnreadable(InflightError):
-    """The checkpoint does not exist here, or not yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,22 +144,27 @@ class History(Protocol):
 
 
 class StoredHistory:
-    """Runs the queries on the stored data. The first query that needs Spark starts it; it ends with the process."""
+    """Runs the queries on the stored data. The engine answers about sessions. The first query that needs Spark starts it; it ends
+    with the process.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._engine = LiveSessions(settings, spark_jars)
 
     def sessions(self) -> SessionTotals:
-        found = SessionsReader(self._settings, worst=MAX_ROWS).read()
-        if isinstance(found, str):
-            raise SessionsUnreadable(found)
-        return found
+        return totals_of_engine(self._settings, worst=MAX_ROWS) or totals_of_checkpoint(self._settings, worst=MAX_ROWS)
 
     def clients(self, prefix: str) -> Sequence[dict[str, Any]]:
-        return clients_like(self._spark(), prefix, limit=MAX_ROWS)
+        answer = self._engine.ask("sessions", limit=MAX_ROWS, prefix=prefix)
+        return self._spark().longest_queues(limit=MAX_ROWS, prefix=prefix) if answer is None else answer["sessions"]
 
     def client(self, client_id: str) -> StoredClient:
-        return stored_client(self._spark(), client_id, self._settings.session_settings, most=MAX_ROWS)
+        answer = self._engine.ask("client", id=client_id)
+        row = row_of_client(self._spark(), client_id) if answer is None else next(iter(answer), None)
+        if row is None:
+            raise NothingFound(f"there is no session of client {client_id!r}")
+        return stored_in(row, self._settings.session_settings, most=MAX_ROWS)
 
     def steps(self, client_id: str, on_progress: Progress) -> RecentSteps:
         return recent_steps(self._settings, client_id, max_records=_LEDGER_RECORDS, most=MAX_ROWS, on_progress=on_progress)
@@ -176,13 +179,18 @@ class StoredHistory:
 
     def letters(self, chosen: LettersFilter) -> Letters:
         source = self._source(chosen.client_id)
-        history = self._spark(source)
-        rows = dead_letters.listed(history, where=chosen.condition, limit=MAX_ROWS, payload_bytes=_PAYLOAD_BYTES + 1)
-        found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in history.documents(rows))
+        limits = {"limit": MAX_ROWS, "payload_bytes": _PAYLOAD_BYTES + 1}
+        letters = plain_letters.listed(source, reason=chosen.reason, **limits)
+        if letters is None:
+            history = self._spark(source)
+            letters = history.collected(dead_letters.listed(history, where=chosen.condition, **limits))
+        found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in letters)
         return Letters(letters=found, sources=tuple(source.described()))
 
     def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]:
-        return _readable(dead_letters.one(self._spark(self._source(client_id)), dead_letter_id), _SHOWN_PAYLOAD_BYTES)
+        source = self._source(client_id)
+        letter = plain_letters.one(source, dead_letter_id) or dead_letters.one(self._spark(source), dead_letter_id)
+        return _readable(letter, _SHOWN_PAYLOAD_BYTES)
 
     def plan(self, chosen: LettersFilter) -> ReplayPlan:
         source, count = self._source(chosen.client_id), replaying.ReplayCount()
@@ -215,8 +223,12 @@ class StoredHistory:
     def _candidates(
         self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount
     ) -> Iterator[replaying.ReplayLetter]:
-        history, options = self._spark(source), _options(chosen)
-        return replaying.letters(history, replaying.candidates(history, options).limit(MAX_REPLAYED), options, count)
+        options = _options(chosen)
+        found: Iterable[dict[str, Any]] | None = plain_letters.candidates(source, options, reason=chosen.reason)
+        if found is None:
+            history = self._spark(source)
+            found = history.documents(replaying.candidates(history, options).limit(MAX_REPLAYED))
+        return replaying.letters(islice(found, MAX_REPLAYED), options, count)
 
     def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:
         return source_of(

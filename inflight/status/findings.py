@@ -142,8 +142,8 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
 
 def _session_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.sessions_error is not None:
-        action = "run this where the checkpoint is, with --data-dir or --set engine.checkpoint_location"
-        yield Finding(Severity.NOTE, f"the sessions cannot be read: {seen.sessions_error}", action)
+        action = "run this as the engine's user where it runs, with its --data-dir; `inflight sessions` reads the checkpoint"
+        yield Finding(Severity.NOTE, f"the sessions are not shown: {seen.sessions_error}", action)
     sessions = seen.sessions
     if sessions is None:
         return

@@ -123,7 +123,7 @@ class SessionTotals:
     Attributes:
         oldest_s: Age of the oldest unacknowledged message; None = none.
         age_s: Age of these numbers.
-        source: `checkpoint` or `metrics`.
+        source: `engine`, `checkpoint` or `metrics`.
         worst: The longest queues first.
     """
 
@@ -153,7 +153,7 @@ class Measurements:
     """The measurements of one moment.
 
     Attributes:
-        sessions_error: Why the sessions could not be read from the checkpoint; None = they were read, or not asked for.
+        sessions_error: Why the engine gave no sessions; None = it gave them, or was not asked.
     """
 
     kafka: KafkaStatus

@@ -4,25 +4,22 @@ import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import Final, Self
 
 from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, SessionTotals, Thresholds
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
+from inflight.status.sessions import NO_ENGINE, totals_of_engine
 from inflight.status.totals import totals_from_metrics
-from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
-
-if TYPE_CHECKING:
-    from inflight.status.sessions import SessionsReader
 
 WORST: Final = 10
 _JOIN_S: Final = 15.0
 
 
 class Observer:
-    """Collects measurements. `measure` takes seconds at most. The sessions are read separately, because that starts Spark."""
+    """Collects measurements. The sessions are read separately, because the engine reads all of them for the answer."""
 
     def __init__(self, settings: Settings, more_metrics: Sequence[str] = ()) -> None:
         """Stores the settings.
@@ -65,12 +62,8 @@ class Observer:
         return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
 
     def read_sessions(self) -> None:
-        """Reads the sessions once. It starts Spark and stops it."""
-        try:
-            with self._reader() as reader:
-                self._sessions = reader.read()
-        except InflightError as error:
-            self._sessions = str(error)
+        """Asks the engine for the sessions, once."""
+        self._sessions = totals_of_engine(self._settings, worst=WORST) or NO_ENGINE
 
     def start_reading_sessions(self, interval_s: float) -> None:
         """Reads the sessions on a thread, repeatedly, until the end of the `with` block."""
@@ -86,16 +79,7 @@ class Observer:
             self._thread.join(_JOIN_S)
 
     def _run(self, interval_s: float) -> None:
-        try:
-            with self._reader() as reader:
-                while True:
-                    self._sessions = reader.read()
-                    if self._stopping.wait(interval_s):
-                        return
-        except InflightError as error:
-            self._sessions = str(error)
-
-    def _reader(self) -> "SessionsReader":
-        from inflight.status.sessions import SessionsReader
-
-        return SessionsReader(self._settings, worst=WORST)
+        while True:
+            self.read_sessions()
+            if self._stopping.wait(interval_s):
+                return

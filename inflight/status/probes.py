@@ -156,11 +156,34 @@ def _members(options: dict[str, Any], group: str) -> int:
         admin.close()
 
 
+def lease_names(settings: Settings) -> dict[str, str]:
+    """Returns the names of the gateways and bridges that hold leases, by lease id; empty if Kafka does not answer in time."""
+    options = {"client_id": "inflight-status", "bootstrap_timeout_ms": 1_000 * _ANSWER_S, **settings.kafka.client_options()}
+    try:
+        consumer = KafkaConsumer(**options, enable_auto_commit=False, metrics_enabled=False)
+        try:
+            name = settings.topics.leases
+            partitions = [TopicPartition(name, number) for number in consumer.partitions_for_topic(name) or ()]
+            newest = _newest_leases(consumer, consumer.end_offsets(partitions))
+        finally:
+            consumer.close(autocommit=False, timeout_ms=1_000)
+    except (KafkaError, OSError):
+        return {}
+    return {key.decode(errors="replace"): lease.holder for key, (lease, _) in newest.items()}
+
+
 def _lease_holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[LeaseHolder]:
-    """Yields the holder of each lease that has not ended, by the newest record of the lease."""
+    """Yields the holder of each lease that has not ended."""
+    now_ms = time.time_ns() // 1_000_000
+    for lease, written_ms in _newest_leases(consumer, ends).values():
+        yield LeaseHolder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
+
+
+def _newest_leases(consumer: Any, ends: dict[TopicPartition, int]) -> dict[bytes, tuple[Lease, int]]:
+    """Returns each lease that has not ended, with the time of its newest record in ms, by its key."""
     newest: dict[bytes, tuple[Lease, int]] = {}
     if not ends:
-        return
+        return newest
     consumer.assign(list(ends))
     consumer.seek_to_beginning(*ends)
     deadline = time.monotonic() + _READ_S
@@ -171,9 +194,7 @@ def _lease_holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[L
                 newest.pop(record.key, None)
                 if lease is not None and not lease.ended:
                     newest[record.key] = lease, record.timestamp
-    now_ms = time.time_ns() // 1_000_000
-    for lease, written_ms in newest.values():
-        yield LeaseHolder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
+    return newest
 
 
 def _lease(value: bytes | None) -> Lease | None:

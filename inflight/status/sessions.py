@@ -1,59 +1,49 @@
-"""Reads session totals from the engine's checkpoint, which takes Spark some seconds."""
+"""Reads session totals: from the engine that runs here, in about a second, or with Spark from its checkpoint."""
 
 import time
+from collections.abc import Sequence
 from datetime import datetime
-from types import TracebackType
-from typing import Any, Self
+from typing import Any, Final
+
+import msgspec
 
 from inflight.local.spark_jars import spark_jars
 from inflight.status.measurements import ClientQueue, SessionTotals
-from state.errors import InflightError
 from streaming.config.settings import Settings
-from streaming.history.session import HistorySession
+from streaming.history.live_sessions import LiveSessions
+
+NO_ENGINE: Final = "no engine answers on this data directory"
 
 
-class SessionsReader:
-    """Reads sessions by a Spark that runs until the end of the `with` block."""
+def totals_of_engine(settings: Settings, *, worst: int) -> SessionTotals | None:
+    """Returns the totals; None if no engine answers on this data directory.
 
-    def __init__(self, settings: Settings, *, worst: int) -> None:
-        """Starts Spark.
+    Args:
+        worst: Number of clients with long queues to list.
+    """
+    answer = LiveSessions(settings, spark_jars).ask("sessions", limit=worst)
+    return None if answer is None else _totals(answer["stats"], answer["sessions"], source="engine")
 
-        Args:
-            worst: Number of clients with long queues to list.
 
-        Raises:
-            InflightError: Spark cannot start here.
-        """
-        self._worst = worst
-        self._history = HistorySession(settings, spark_jars(), brief=True)
+def totals_of_checkpoint(settings: Settings, *, worst: int) -> SessionTotals:
+    """Starts Spark, reads the totals and stops it. Raises InflightError if Spark cannot start here, or there is no checkpoint."""
+    from streaming.history.session import HistorySession
 
-    def __enter__(self) -> Self:
-        return self
+    with HistorySession(settings, spark_jars(), brief=True) as history:
+        stats = history.session_stats()
+        rows = history.longest_queues(limit=worst)
+    return _totals(msgspec.to_builtins(stats), rows, source="checkpoint")
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._history.__exit__(kind, error, trace)
 
-    def read(self) -> SessionTotals | str:
-        """Returns the totals, or a text that says why there are none."""
-        history = self._history
-        try:
-            stats = history.session_stats()
-            rows = history.sessions().orderBy("queued", "inflight", "client_id", ascending=[False, False, True])
-            worst = history.collected(rows.limit(self._worst))
-        except InflightError as error:
-            return str(error)
-        now_s, oldest_s = time.time(), stats.oldest_unacknowledged_s
-        return SessionTotals(
-            sessions=stats.sessions,
-            connected=stats.connected,
-            quarantined=stats.quarantined,
-            inflight=stats.inflight,
-            queued=stats.queued,
-            oldest_s=None if oldest_s is None else now_s - oldest_s,
-            age_s=now_s - stats.taken_s,
-            source="checkpoint",
-            worst=tuple(_client(document, now_s) for document in worst),
-        )
+def _totals(stats: dict[str, Any], rows: Sequence[dict[str, Any]], *, source: str) -> SessionTotals:
+    now_s, oldest_s = time.time(), stats["oldest_unacknowledged_s"]
+    return SessionTotals(
+        **{name: stats[name] for name in ("sessions", "connected", "quarantined", "inflight", "queued")},
+        oldest_s=None if oldest_s is None else now_s - oldest_s,
+        age_s=now_s - stats["taken_s"],
+        source=source,
+        worst=tuple(_client(document, now_s) for document in rows),
+    )
 
 
 def _client(document: dict[str, Any], now_s: float) -> ClientQueue:

@@ -52,6 +52,11 @@ class Settings(Configuration):
         return self.engine.checkpoint_location or str(self.engine.data_dir.absolute() / "checkpoint")
 
     @property
+    def sessions_checkpoint(self) -> str:
+        """The checkpoint of the query `sessions`: a directory of its own, as each query has."""
+        return f"{self.checkpoint_location.rstrip('/')}/sessions"
+
+    @property
     def tables_location(self) -> str:
         """`engine.tables_location`, or its default under the data directory."""
         return self.engine.tables_location or str(self.engine.data_dir.absolute() / "tables")

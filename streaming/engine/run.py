@@ -13,6 +13,7 @@ Steps of a start, in this order:
 7. Start the query `archive`, which the sessions do not wait for.
 8. Ask backends to wait whenever the engine cannot keep up (streaming/engine/watching/back_pressure.py).
 9. End the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
+10. Answer questions about the sessions for commands on this machine (streaming/engine/answers).
 
 From step 5 on a watchdog ends the process when the query hangs (streaming/engine/watching/watchdog.py).
 
@@ -31,6 +32,7 @@ from streaming.archive import ArchiveKeeper
 from streaming.archive.query import topics_of
 from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics
 from streaming.config.settings import Settings
+from streaming.engine.answers.server import AnswerServer
 from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
@@ -137,6 +139,7 @@ def run_engine(
             with (
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
                 SessionStatsCollector.of(spark, location, interval_s=interval_s, on_stats=on_session_stats) as stats,
+                AnswerServer.of(spark, settings.engine.data_dir, location) as answers,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, counts, _watched_ids(settings, ids)) as partition_watch,
@@ -158,7 +161,7 @@ def run_engine(
                         *(group.observe, lag.observe, watchdog.observe, throttle.observe, leases.observe, health.observe),
                         on_progress,
                     ),
-                    first_batch=(on_ready, archive.start, throttle.start, leases.start, stats.start),  # 6 to 9
+                    first_batch=(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start),  # 6 to 10
                     file=ProgressFile(settings.engine.data_dir),
                 )
         del lock

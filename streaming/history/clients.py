@@ -19,7 +19,6 @@ from state.settings import SessionSettings
 from streaming.archive.cells import KafkaRecord
 from streaming.archive.rows import plain_ledger_rows
 from streaming.engine.operator.state_row import check_version
-from streaming.history.errors import NothingFound
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
 from streaming.history.sources.kafka_ranges import described
@@ -60,7 +59,14 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldSession:
-    """The contents of a session. protocol_version, send_quota: None = not connected. subscriptions, queue: the first ones."""
+    """The contents of a session. subscriptions, queue: the first ones.
+
+    has_connected: A client has connected, and its session has not ended since. lease_id: of the gateway or bridge that holds the
+    connection. protocol_version, send_quota, lease_id: None = not connected.
+    """
+
+    has_connected: bool
+    lease_id: str | None
 
     protocol_version: int | None
     send_quota: int | None
@@ -98,23 +104,10 @@ class RecentSteps:
     source: str
 
 
-def clients_like(history: HistorySession, prefix: str, *, limit: int) -> list[dict[str, Any]]:
-    """Returns rows of `sessions` whose client ids begin with `prefix`, the longest queues first. Raises NoArchive."""
-    rows = history.sessions().where(F.startswith(F.col("client_id"), F.lit(prefix)))
-    return history.collected(rows.orderBy("queued", "inflight", "client_id", ascending=[False, False, True]).limit(limit))
-
-
-def stored_client(history: HistorySession, client_id: str, settings: SessionSettings, *, most: int) -> StoredClient:
-    """Returns a client as the checkpoint has it. Raises NothingFound, NoArchive.
-
-    Args:
-        settings: Any settings; nothing that is shown depends on them.
-        most: How many messages of the queue, and how many subscriptions, are shown.
-    """
+def row_of_client(history: HistorySession, client_id: str) -> dict[str, Any] | None:
+    """Returns the row of `HistorySession.sessions` with its blob; None if there is no session. Raises NoArchive."""
     rows = history.collected(history.sessions(blobs=True).where(F.col("client_id") == F.lit(client_id)).limit(1))
-    if not rows:
-        raise NothingFound(f"there is no session of client {client_id!r} in the checkpoint")
-    return stored_in(rows[0], settings, most=most)
+    return rows[0] if rows else None
 
 
 def stored_in(row: dict[str, Any], settings: SessionSettings, *, most: int) -> StoredClient:
@@ -160,6 +153,8 @@ def steps_of(records: Iterable[KafkaRecord], client_id: str) -> Iterator[LedgerS
 def _held(session: Session, most: int) -> HeldSession:
     connection, outbound = session.connection, session.outbound
     return HeldSession(
+        has_connected=session.established,
+        lease_id=None if connection is None else connection.lease_id,
         protocol_version=None if connection is None else connection.protocol_version,
         send_quota=None if connection is None else connection.send_quota,
         offline_since_ms=session.offline_since_ms,

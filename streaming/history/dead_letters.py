@@ -1,13 +1,12 @@
 """Lists dead letters, from the table `dead_letters`."""
 
-import base64
 from typing import Any, Final
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.archive.tables import DEAD_LETTERS
-from streaming.history.errors import NothingFound
+from streaming.history.plain_letters import only, with_text_headers
 from streaming.history.session import HistorySession
 
 LISTED: Final = (
@@ -39,19 +38,4 @@ def listed(history: HistorySession, *, where: str | None, limit: int, payload_by
 def one(history: HistorySession, dead_letter_id: str) -> dict[str, Any]:
     """Returns the dead letter whose id begins so, its headers as text where they are text. Raises NothingFound."""
     rows = history.table(DEAD_LETTERS.name).where(F.startswith(F.col("dead_letter_id"), F.lit(dead_letter_id)))
-    found = history.collected(rows.limit(2))
-    if not found:
-        raise NothingFound(f"there is no dead letter {dead_letter_id!r}: `inflight dead-letters` lists them with their ids")
-    if len(found) > 1:
-        raise NothingFound(f"several dead letters begin with {dead_letter_id!r}: give more of the id")
-    letter = found[0]
-    letter["headers"] = [{"key": header["key"], "value": as_text(header["value"])} for header in letter["headers"]]
-    return letter
-
-
-def as_text(encoded: str | None) -> str:
-    """Converts bytes in base64 to text, or to `base64:…` where they are no UTF-8."""
-    try:
-        return base64.b64decode(encoded or "").decode()
-    except UnicodeDecodeError:
-        return f"base64:{encoded}"
+    return with_text_headers(only(history.collected(rows.limit(2)), dead_letter_id))

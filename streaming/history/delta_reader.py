@@ -8,6 +8,9 @@ from typing import Any, Final
 
 _LOG: Final = "_delta_log"
 _ATTEMPTS: Final = 3
+_NAME: Final = '"'
+_TEXT: Final = "'"
+"""Quotes of SQL, for a name and for a text."""
 
 
 class UnsupportedTable(Exception):
@@ -45,13 +48,30 @@ def oldest_and_newest(table: Path, partition: str) -> tuple[str, str] | None:
     return (min(values), max(values)) if values else None
 
 
+def newest_value(table: Path, partition: str, column: str) -> int | None:
+    """Returns the greatest value of a column in the newest partition; None for a table without rows, or an unreadable one."""
+    days = oldest_and_newest(table, partition)
+    if days is None:
+        return None
+    from deltalake import DeltaTable, QueryBuilder
+
+    condition = f"{_quoted(partition, _NAME)} = {_quoted(days[1], _TEXT)}"
+    query = f"SELECT max({_quoted(column, _NAME)}) AS newest FROM asked WHERE {condition}"  # noqa: S608 - quoted  # nosec B608
+    try:
+        found = QueryBuilder().register("asked", DeltaTable(table)).execute(query).read_all()
+        newest: int | None = found.column("newest")[0].as_py()
+    except Exception:  # noqa: BLE001 - the library raises bare Exceptions, too
+        return None
+    return newest
+
+
 def _rows(table: Path, column: str, value: str, columns: list[str] | None) -> list[dict[str, Any]]:
     from deltalake import DeltaTable, QueryBuilder  # a tenth of a second, which commands with Spark need not pay
 
     opened = DeltaTable(table)
     names = [field.name for field in opened.schema().fields if columns is None or field.name in columns]
-    wanted = ", ".join(_quoted(name, '"') for name in names)
-    condition = _quoted(column, '"') + " = " + _quoted(value, "'")
+    wanted = ", ".join(_quoted(name, _NAME) for name in names)
+    condition = _quoted(column, _NAME) + " = " + _quoted(value, _TEXT)
     query = f"SELECT {wanted} FROM asked WHERE {condition}"  # noqa: S608 - both are quoted  # nosec B608
     found = QueryBuilder().register("asked", opened).execute(query).read_all()
     return [{name: found.column(name)[row].as_py() for name in names} for row in range(found.num_rows)]

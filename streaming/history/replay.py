@@ -39,12 +39,10 @@ from streaming.archive.tables import DEAD_LETTERS, LEDGER
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import BadQuestion
 from streaming.history.session import HistorySession
+from streaming.history.sources.kafka_rows import REPLAYED
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
-
-REPLAYED: Final = "dead_letter_replayed"
-"""The transition in the ledger."""
 
 _PORTION: Final = 500
 _TIMEOUT_S: Final = 60.0
@@ -139,9 +137,9 @@ def _skip(options: ReplayOptions, ledger_since_ms: int | None) -> Column:
     return chosen
 
 
-def letters(history: HistorySession, rows: DataFrame, options: ReplayOptions, count: ReplayCount) -> Iterator[ReplayLetter]:
-    """Yields what is to be sent, and counts all rows in `count`."""
-    for document in history.documents(rows):
+def letters(documents: Iterable[dict[str, Any]], options: ReplayOptions, count: ReplayCount) -> Iterator[ReplayLetter]:
+    """Yields what is to be sent, and counts all documents in `count`. documents: of `candidates`."""
+    for document in documents:
         count.matched += 1
         if document["skip"] is not None:
             count.skip(SkipReason[document["skip"]])

@@ -20,8 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.archive.tables import TABLES
-from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
-from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
+from streaming.engine.session_rows import json_documents, longest_queues, session_rows
 from streaming.engine.spark_session import SparkJars
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.history.delta_reader import is_table
@@ -31,7 +30,6 @@ from streaming.history.sources.source import Source
 from streaming.history.spark import history_spark
 from streaming.spark_internals.checkpoint import is_local_path
 from streaming.spark_internals.jvm import SPARK_ERRORS
-from streaming.spark_internals.state_rows import state_rows
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -78,29 +76,24 @@ class HistorySession:
         Raises:
             NoArchive: There is no checkpoint.
         """
-        location = sessions_checkpoint(self._settings)
+        location = self._settings.sessions_checkpoint
         try:
-            rows = state_rows(self.spark, location)
+            return session_rows(self.spark, location, blobs=blobs)
         except SPARK_ERRORS as error:
             raise NoArchive(
                 f"there are no sessions in {location} ({_first_line(error)}): give the data directory of the engine with "
                 "--data-dir, or start it; it makes its first checkpoint within seconds"
             ) from error
-        return rows.select(
-            *("client_id", "connected", "inflight", "queued", "queued_bytes"),
-            F.timestamp_millis("oldest_unacked_ms").alias("oldest_unacked"),
-            F.timestamp_millis("next_deadline_ms").alias("next_deadline"),
-            F.length("blob").alias("state_bytes"),
-            "partition_id",
-            (F.col("version") == QUARANTINED_ROW_VERSION).alias("quarantined"),
-            *(("version", "blob") if blobs else ()),
-        )
+
+    def longest_queues(self, *, limit: int, prefix: str = "") -> list[dict[str, Any]]:
+        """Returns rows of `sessions`, the longest queues first. prefix: how their client ids begin. Raises NoArchive."""
+        return self.collected(longest_queues(self.sessions(), limit=limit, prefix=prefix))
 
     def session_stats(self) -> SessionStats:
         """Returns what the live sessions hold together. Raises NoArchive if there is no readable checkpoint."""
         self.sessions()
         try:
-            return collect_session_stats(self.spark, sessions_checkpoint(self._settings))
+            return collect_session_stats(self.spark, self._settings.sessions_checkpoint)
         except SPARK_ERRORS as error:
             raise NoArchive(f"the sessions cannot be counted ({_first_line(error)}): try again in a moment") from error
 
@@ -157,8 +150,7 @@ class HistorySession:
     def documents(self, rows: DataFrame) -> Iterator[dict[str, Any]]:
         """Yields the same documents one by one, for large answers."""
         try:
-            json = rows.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"}).alias("document"))
-            for row in json.toLocalIterator():
+            for row in json_documents(rows).toLocalIterator():
                 document: dict[str, Any] = msgspec.json.decode(row["document"])
                 yield document
         except PySparkException as error:

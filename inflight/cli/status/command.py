@@ -25,7 +25,7 @@ _POLL_S = 0.1
 
 
 def status(
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the checkpoint, which takes Spark some seconds.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not ask the engine for the longest queues.")] = False,
     more_metrics: MoreMetrics = None,
     json: Json = False,
     data_dir: DataDir = None,
@@ -58,7 +58,7 @@ def status(
 
 
 def top(
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the checkpoint, which keeps a Spark busy.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Do not ask the engine for the longest queues.")] = False,
     interval: Annotated[float, typer.Option("--interval", min=0.5, metavar="SECONDS", help="Time between measurements.")] = 2.0,
     sessions_interval: Annotated[
         float, typer.Option("--sessions-interval", min=5, metavar="SECONDS", help="Time between reads of the sessions.")

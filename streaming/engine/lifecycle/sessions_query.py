@@ -35,7 +35,6 @@ from streaming.spark_internals.checkpoint import LoggedOffsets, Offsets, parse_o
 from streaming.spark_internals.lean_worker import why_off
 from streaming.spark_internals.query_progress import executor_work
 
-SESSIONS_CHECKPOINT: Final = "sessions"
 _DAY_MS: Final = 86_400_000
 _PATIENCE_S: Final = 10.0
 """How long a stop waits for the end of the running micro-batch."""
@@ -235,8 +234,8 @@ def log_worker_path(pipeline: PipelineSettings) -> None:
 
 
 def sessions_checkpoint(settings: Settings) -> str:
-    """Returns the checkpoint of the query `sessions`: a directory of its own, as each query has."""
-    return f"{settings.checkpoint_location.rstrip('/')}/{SESSIONS_CHECKPOINT}"
+    """Returns the checkpoint of the query `sessions`."""
+    return settings.sessions_checkpoint
 
 
 def batch_bounds(settings: Settings) -> BatchBounds:

@@ -11,7 +11,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from sinks.delta.tables import PARTITION, TableSpec, newest_version
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
 from streaming.engine.spark_session import SparkJars
-from streaming.history.delta_reader import UnsupportedTable, is_table, oldest_and_newest, rows_with
+from streaming.history.delta_reader import UnsupportedTable, is_table, newest_value, oldest_and_newest, rows_with
 from streaming.history.errors import NoArchive
 from streaming.history.sources.source import MessageRows, Row, SourceLimits
 from streaming.history.spark import history_spark
@@ -63,6 +63,17 @@ class DeltaSource:
             rows = rows.where(F.col("client_id") == F.lit(self._limits.client_id))
         return rows
 
+    def plain_letters(self) -> None:
+        """Returns None: a question about all of a table is Spark's."""
+
+    def plain_replays(self) -> None:
+        """Returns None, as `plain_letters`."""
+
+    def newest_ms(self) -> int | None:
+        """Returns the time of the newest micro-batch in the table `ledger`; None = it is empty or not on this machine."""
+        ledger = local_table(self._location, LEDGER)
+        return newest_value(ledger, PARTITION, "batch_ms") if ledger is not None and is_table(ledger) else None
+
     def complete_since_ms(self, name: str) -> int | None:
         return None
 
@@ -75,8 +86,7 @@ class DeltaSource:
     def not_found(self, what: str) -> str:
         every = self._settings.archive.trigger_interval_ms / 1_000
         return (
-            f"no {what} in {self._location}: the tables are up to about {every:.0f} s behind, so ask again, or Kafka itself with "
-            "--source kafka"
+            f"no {what} in {self._location}: the tables are up to about {every:.0f} s behind; without --source Kafka is read too"
         )
 
     def _read(self, message_id: str) -> MessageRows:

@@ -3,7 +3,7 @@
 Imports nothing heavy: the command line shows the limits as options.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
@@ -18,7 +18,7 @@ DEFAULT_MAX_RECORDS: Final = 1_000_000
 
 
 class SourceChoice(StrEnum):
-    """Names the place that rows come from. AUTO: the archive where there is one, else Kafka."""
+    """Names the place that rows come from. AUTO: the archive where there is one, with what Kafka has since; else Kafka."""
 
     AUTO = "auto"
     DELTA = "delta"
@@ -72,6 +72,15 @@ class Source(Protocol):
 
         containing: The question needs only rows with this text; the answer may have others.
         """
+
+    def plain_letters(self) -> Iterator[Row] | None:
+        """Returns the dead letters of `table`, each once, by its columns; `time` in ms since 1970, `headers` as pairs.
+
+        None = only Spark can read them, or they are too many.
+        """
+
+    def plain_replays(self) -> frozenset[str] | None:
+        """Returns the ids of dead letters that were replayed; None = only Spark can find them."""
 
     def complete_since_ms(self, name: str) -> int | None:
         """Returns since when `table`, called with that name, misses nothing, in ms since 1970; None = nothing is missing."""

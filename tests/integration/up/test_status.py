@@ -44,7 +44,7 @@ def test_the_screen_has_what_runs_what_waits_and_whose_queue_is_long(up: SharedU
     topics = {topic["name"]: topic for topic in seen["kafka"]["topics"]}
     assert topics["inflight.messages"]["end"] >= 50
     assert topics["inflight.messages"]["waiting"] is not None
-    assert seen["sessions"]["source"] == "checkpoint"
+    assert seen["sessions"]["source"] == "engine"
     assert seen["sessions"]["sessions"] >= 1
     assert CLIENT in [client["client_id"] for client in seen["sessions"]["worst"]] or len(seen["sessions"]["worst"]) == 10
     critical = [finding for finding in seen["findings"] if finding["severity"] == "critical"]

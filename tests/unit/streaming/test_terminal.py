@@ -40,6 +40,11 @@ def test_a_screen_shows_ids_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None
     assert on_a_terminal(write, monkeypatch) == f"{SHOWN}\nplant:key:7 [bold]\n"
 
 
+def test_a_screen_into_a_pipe_folds_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    console().print(plain("x" * 5_000))
+    assert capsys.readouterr().out == "x" * 5_000 + "\n"
+
+
 def test_a_long_cell_is_cut_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = on_a_terminal(lambda: write_table(("id", "count"), [("x" * 20_000, 1), ("a  b", 12)]), monkeypatch)
     assert shown.count("x") == 119

@@ -94,6 +94,8 @@ class FakeHistory:
             first_sent_ms=1_700_000_000_000, expires_at_ms=None, fast_path=False,
         )  # fmt: skip
         session = HeldSession(
+            has_connected=True,
+            lease_id="lease",
             protocol_version=5,
             send_quota=32,
             offline_since_ms=None,

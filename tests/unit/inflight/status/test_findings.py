@@ -131,7 +131,7 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             "the engine has ended 3 times in a row at micro-batch 7, the last time now: no memory",
             "do this; docs/operations.md, InflightEngineEndsRepeatedly",
         ),
-        (replace(WELL, sessions_error="no checkpoint"), Severity.NOTE, "cannot be read: no checkpoint", "--data-dir"),
+        (replace(WELL, sessions_error="no checkpoint"), Severity.NOTE, "are not shown: no checkpoint", "--data-dir"),
         (sessions(quarantined=3), Severity.WARNING, "3 clients are quarantined", "--where quarantined"),
         (sessions(oldest_s=4 * 3_600.0), Severity.NOTE, "for 4.0 h", "inflight sessions"),
         (sessions(worst=(client(900), client(10))), Severity.WARNING, "queues of 1 clients or more", "max_mqueue_len = 1000"),

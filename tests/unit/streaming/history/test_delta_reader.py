@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from streaming.history.delta_reader import UnsupportedTable, rows_with
+from streaming.history.delta_reader import UnsupportedTable, newest_value, rows_with
 
 MOMENT = datetime(2026, 11, 21, 10, 0, 0, 123_000)  # noqa: DTZ001 - as INT96 gives it
 COLUMNS = {"message_id": "string", "n": "long", "time": "timestamp", "date": "date"}
@@ -142,3 +142,10 @@ def test_only_requested_columns_that_the_table_has_are_read(table: Table) -> Non
 def test_any_text_can_be_asked_for(table: Table, value: str) -> None:
     table.commit(table.file("a.parquet", "m1", value))
     assert [row["message_id"] for row in rows_with(table.directory, "message_id", value)] == [value]
+
+
+def test_the_newest_value_is_that_of_the_newest_day(table: Table) -> None:
+    assert newest_value(table.directory, "date", "n") is None
+    table.commit(table.file("a.parquet", "m1", "m2", "m3"))
+    assert newest_value(table.directory, "date", "n") == 2
+    assert newest_value(table.directory, "date", "missing") is None

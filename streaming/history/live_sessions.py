@@ -1,0 +1,61 @@
+"""Answers questions about the live sessions: by the engine that runs here, else by a Spark that reads the checkpoint."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from streaming.engine.answers.asking import ask_engine
+
+if TYPE_CHECKING:
+    from streaming.config.settings import Settings
+    from streaming.engine.spark_session import SparkJars
+    from streaming.history.session import HistorySession
+
+
+class LiveSessions:
+    """Reads sessions. The engine answers in about a second; starting Spark takes fifteen.
+
+    Methods raise NoArchive if no engine answers and there is no readable checkpoint.
+    """
+
+    def __init__(self, settings: "Settings", jars: "Callable[[], SparkJars]") -> None:
+        """jars: called only if Spark has to be started."""
+        self._settings = settings
+        self._jars = jars
+
+    def longest(self, *, limit: int, prefix: str = "") -> list[dict[str, Any]]:
+        """Returns rows of `inflight sessions`, the longest queues first. prefix: how their client ids begin."""
+        answer = self.ask("sessions", limit=limit, prefix=prefix)
+        if answer is not None:
+            found: list[dict[str, Any]] = answer["sessions"]
+            return found
+        with self._spark() as history:
+            return history.longest_queues(limit=limit, prefix=prefix)
+
+    def of_client(self, client_id: str) -> dict[str, Any] | None:
+        """Returns the row of a client with its stored form; None if there is no session."""
+        answer = self.ask("client", id=client_id)
+        if answer is not None:
+            return answer[0] if answer else None
+        from streaming.history.clients import row_of_client
+
+        with self._spark() as history:
+            return row_of_client(history, client_id)
+
+    def quarantined(self) -> list[str]:
+        """Returns the ids of the quarantined clients, sorted."""
+        answer: list[str] | None = self.ask("quarantined")
+        if answer is not None:
+            return answer
+        from streaming.history.requests import quarantined_clients
+
+        with self._spark() as history:
+            return quarantined_clients(history)
+
+    def ask(self, question: str, **parameters: object) -> Any | None:
+        """Returns the running engine's answer; None if none runs here."""
+        return ask_engine(self._settings.engine.data_dir, self._settings.sessions_checkpoint, question, **parameters)
+
+    def _spark(self) -> "HistorySession":
+        from streaming.history.session import HistorySession  # PySpark takes a second to import
+
+        return HistorySession(self._settings, self._jars(), brief=True)

@@ -1,0 +1,78 @@
+"""Says in a sentence where a message is now, by the steps of its trace."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+from state.commands import Transition
+from streaming.history.sources.kafka_rows import REPLAYED
+from streaming.history.times import iso_utc, time_of_day
+from streaming.history.trace import DEAD_LETTER, RECEIPT, SUBMITTED, TraceStep
+
+
+class Whereabouts(Enum):
+    """Where a message is. UNREAD: in Kafka, no session has read it. QUEUE, WIRE, HANDSHAKE: with its client's session."""
+
+    UNREAD = auto()
+    QUEUE = auto()
+    WIRE = auto()
+    HANDSHAKE = auto()
+    ENDED = auto()
+
+    @property
+    def is_with_session(self) -> bool:
+        """True if what becomes of the message depends on the client's connection."""
+        return self in (Whereabouts.QUEUE, Whereabouts.WIRE, Whereabouts.HANDSHAKE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MessageFate:
+    """What has become of a message with one client. sentence: for people, without a full stop."""
+
+    client_id: str
+    whereabouts: Whereabouts
+    sentence: str
+
+
+_QUEUED = (Transition.ACCEPTED, Transition.QUEUED, Transition.RETURNED, Transition.REFUSED)
+_SENT = (Transition.SENT, Transition.FAST_SENT, Transition.RESENT, Transition.REPLAYED)
+_PLACES = {
+    SUBMITTED: Whereabouts.UNREAD,
+    REPLAYED: Whereabouts.UNREAD,
+    RECEIPT: Whereabouts.ENDED,
+    Transition.FINISHED.value: Whereabouts.ENDED,
+    Transition.PUBREC.value: Whereabouts.HANDSHAKE,
+    Transition.PUBREL_SENT.value: Whereabouts.HANDSHAKE,
+    **{step.value: Whereabouts.QUEUE for step in _QUEUED},
+    **{step.value: Whereabouts.WIRE for step in _SENT},
+}
+"""The other steps do not move a message."""
+
+
+def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
+    """Returns what has become of the message, for each of its clients. steps: oldest first."""
+    newest: dict[str, TraceStep] = {}
+    for step in steps:
+        if step.step in _PLACES:
+            newest[step.client_id] = step
+    dead = {step.client_id for step in steps if step.step == DEAD_LETTER}
+    return [_fate(step, is_dead=client_id in dead) for client_id, step in newest.items()]
+
+
+def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
+    whereabouts, client = _PLACES[step.step], step.client_id
+    at = time_of_day(iso_utc(step.time_ms))
+    match whereabouts:
+        case Whereabouts.UNREAD:
+            sentence = f"Kafka has it since {at}, and no session has read it yet"
+        case Whereabouts.QUEUE:
+            sentence = f"waits in {client}'s queue since {at}"
+        case Whereabouts.WIRE:
+            sentence = f"was sent to {client} at {at} and is not acknowledged yet"
+        case Whereabouts.HANDSHAKE:
+            sentence = f"{client} has it; its QoS 2 handshake is not over"
+        case Whereabouts.ENDED:
+            sentence = f"ended as {step.outcome} for {client} at {at}"
+            if is_dead and step.outcome not in ("delivered", "sent"):
+                sentence += "; it is a dead letter"
+    return MessageFate(client_id=client, whereabouts=whereabouts, sentence=sentence)

@@ -1,0 +1,40 @@
+"""Where a message is now."""
+
+import pytest
+
+from streaming.history.message_fates import Whereabouts, fates
+from streaming.history.trace import TraceStep
+
+T0 = 1_790_000_000_000
+AT = "2026-09-21 14:13:20.000"
+
+
+def step(name: str, client_id: str = "gate-1", outcome: str | None = None) -> TraceStep:
+    return TraceStep(time_ms=T0, client_id=client_id, step=name, outcome=outcome)
+
+
+@pytest.mark.parametrize(
+    ("steps", "whereabouts", "sentence"),
+    [
+        (["submitted"], Whereabouts.UNREAD, f"Kafka has it since {AT}, and no session has read it yet"),
+        (["submitted", "accepted", "queued"], Whereabouts.QUEUE, f"waits in gate-1's queue since {AT}"),
+        (["sent", "resent", "connected"], Whereabouts.WIRE, f"was sent to gate-1 at {AT} and is not acknowledged yet"),
+        (["sent", "pubrec"], Whereabouts.HANDSHAKE, "gate-1 has it; its QoS 2 handshake is not over"),
+        (["sent", "refused"], Whereabouts.QUEUE, f"waits in gate-1's queue since {AT}"),
+    ],
+)
+def test_the_newest_step_says_where_a_message_is(steps: list[str], whereabouts: Whereabouts, sentence: str) -> None:
+    (fate,) = fates([step(name) for name in steps])
+    assert (fate.client_id, fate.whereabouts, fate.sentence) == ("gate-1", whereabouts, sentence)
+
+
+def test_a_message_that_ended_says_as_what_for_each_client() -> None:
+    steps = [
+        step("sent"), step("finished", outcome="delivered"),
+        step("sent", "b"), step("finished", "b", "expired"), step("dead_lettered", "b"), step("dead letter", "b"),
+    ]  # fmt: skip
+    assert [fate.sentence for fate in fates(steps)] == [
+        f"ended as delivered for gate-1 at {AT}",
+        f"ended as expired for b at {AT}; it is a dead letter",
+    ]
+    assert not any(fate.whereabouts.is_with_session for fate in fates(steps))
