@@ -15,7 +15,7 @@ _SECRET: Final = re.compile(
 _HARMLESS_ENDING: Final = re.compile(
     r"""(?x) (^|[._]) (ms|bytes|kb|mb|size|memory|memoryOverhead|cores|instances|enabled?|interval|timeout|retries|max|min|amount
     |parallelism|partitions|type|protocol|mechanisms?|algorithm|provider|location|cafile|certfile|keyfile|impl|class|endpoint|region
-    |namespace|master|mode|host|port|bindAddress|id|rack|acks|idempotence)$"""
+    |name|namespace|master|mode|host|port|bindAddress|id|rack|acks|idempotence)$"""
 )
 _HARMLESS_START: Final = re.compile(
     r"(?x) spark[.] (sql[.](?!catalog[.])|scheduler|shuffle|task|speculation|locality|dynamicAllocation|databricks[.]delta)[.]"
