@@ -83,3 +83,23 @@ def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
 
     assert [publish.payload for publish in pipeline.publishes(1)] == [b"after all that"]
     assert pipeline.read(topics.dead_letters, 300)
+
+
+def test_a_record_that_is_too_large_leaves_its_bytes_in_the_jvm(pipeline) -> None:
+    topics, most = pipeline.settings.topics, pipeline.settings.limits.max_record_bytes
+    hostile = KafkaProducer(bootstrap_servers=pipeline.bootstrap_servers, compression_type="gzip", max_request_size=1 << 30)
+    headers = [TOPIC, ("message-id", b"mine")]
+    sent = [
+        hostile.send(topic, bytes(size), key=b"c", headers=headers if topic == topics.messages else None).get(60)
+        for topic, size in ((topics.messages, most + 1), (topics.events, 4 * most + 1), (topics.messages, 20 * most))
+    ]
+    sent.append(hostile.send(topics.messages, b"", key=b"c", headers=[TOPIC, *[("", b"")] * 500_000]).get(60))
+    pipeline.start()
+    letters = pipeline.read(topics.dead_letters, 4)
+    hostile.close()
+    assert {letter.value for letter in letters} == {b""}
+    details = " ".join(dict(letter.headers)["x-detail"].decode() for letter in letters)
+    for record in sent:
+        assert f"offset {record.offset} in partition {record.partition} of {record.topic} has " in details
+    receipts = [json.loads(record.value or b"") for record in pipeline.read(topics.receipts, 3)]
+    assert [(receipt["client_id"], receipt["outcome"]) for receipt in receipts] == [("c", "invalid")] * 3

@@ -12,7 +12,7 @@ from tests.spark.engine_topics import EngineTopics
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
 BOMB_BYTES = 200 << 20
 """More than a heap of 512 MiB can take in: the consumer holds a record twice, and Spark copies it."""
@@ -62,6 +62,7 @@ def check(letter: ReadRecord, position: tuple[str, int, int], says: str) -> None
     assert (letter.key, letter.value) == (b"h", b"")
 
 
+@pytest.mark.faults
 def test_a_record_that_no_heap_can_hold_becomes_a_dead_letter(topics: HostileTopics, tmp_path: Path) -> None:
     with engine(topics.settings(tmp_path)) as running:
         topics.connect(1)
@@ -85,13 +86,3 @@ def test_timestamps_at_the_ends_of_64_bits_become_dead_letters(topics: HostileTo
         topics.deliver(b"after", before=1)
         assert running.stop() == 0
     check(topics.dead_letters(1)[late], late, str(LAST_MS))
-
-
-def test_a_large_record_leaves_its_bytes_in_the_jvm(topics: HostileTopics, tmp_path: Path) -> None:
-    with engine(topics.settings(tmp_path)) as running:
-        topics.connect(1)
-        large = topics.send_hostile("messages", bytes(20 << 20))
-        topics.deliver(b"after", before=0)
-        assert running.stop() == 0
-        assert "query_failed" not in running.read_log()
-    check(topics.dead_letters(1)[large], large, " 20971")

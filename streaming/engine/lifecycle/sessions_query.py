@@ -125,7 +125,7 @@ class SessionsQuery:
             if not self._shorten_plan(self._pipeline):
                 raise failure
             _log.warning("query_failed", error=str(failure).partition("\n")[0])
-            self._unreported += self._reader.new()
+            self.stop()
             self._start(self._pipeline, is_shortened=True)
 
     def stop(self) -> None:
