@@ -215,3 +215,22 @@ def test_a_queued_message_that_no_record_can_carry_any_more_is_a_dead_letter() -
     (letter,) = of(records, "dead-letters")
     assert letter["headers"]["x-first-death-reason"] == b"too-large"
     assert all(len(record["value"] or b"") < 140_000 for record in of(records, "commands"))
+
+
+@pytest.mark.parametrize(("expiration", "expiry_s"), [(4_294_967_295_000, 4_294_967_295), (1, 1)])
+def test_an_expiration_at_the_ends_of_its_range_reaches_the_device(expiration: int, expiry_s: int) -> None:
+    host = Host()
+    host.run(host.connected())
+    records = host.run(host.message(b"p", expiration=b"%d" % expiration))
+    (publish,) = [command for command in commands(records) if isinstance(command, SendPublish)]
+    assert publish.expiry_interval_s == expiry_s
+    assert host.timer_ms <= NOW + 366 * 86_400_000
+
+
+@pytest.mark.parametrize(("expiration", "outcome"), [(0, "expired"), (4_294_967_295_001, "invalid")])
+def test_an_expiration_that_nobody_can_wait_for_has_its_outcome(expiration: int, outcome: str) -> None:
+    host = Host()
+    host.run(host.connected())
+    host.run(host.event(ConnectionLost(connection_id=1, reason="cable")))
+    records = host.run(host.message(b"p", expiration=b"%d" % expiration))
+    assert [json.loads(receipt["value"])["outcome"] for receipt in of(records, "receipts")] == [outcome]
