@@ -10,7 +10,7 @@ from state.commands import (
     Transition,
 )
 from state.connection import SessionConnection
-from state.dead_letters.dead_letter import NOT_DEAD, dead_letter, wants_dead_letter
+from state.dead_letters.dead_letter import NOT_DEAD, DeathLimits, dead_letter, wants_dead_letter
 from state.dead_letters.message_end import message_end
 from state.model import ClientId, MessageId, Outcome, PacketId, QoS, ReasonCode
 from state.outbound.inflight_window import Delivery
@@ -176,7 +176,11 @@ class Activation:
                 policy=self.settings.policy,
                 exchanges=self.settings.exchanges,
                 detail=detail,
-                max_dead_letters=self.settings.max_dead_letters,
+                limits=DeathLimits(
+                    max_dead_letters=self.settings.max_dead_letters,
+                    max_client_id_bytes=self.settings.max_client_id_bytes,
+                    max_record_bytes=self.settings.max_record_bytes,
+                ),
             )
         self.commands += message_end(
             delivery,

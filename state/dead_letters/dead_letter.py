@@ -12,7 +12,8 @@ docs/dead_letters.md explains dead letters to users. The rules, in the order in 
     changes nothing else.
  4. The time to live is removed, because a dead letter must not expire a second time. The history keeps it if the message expired.
  5. The exchange determines the destinations, each once.
- 6. A destination that is the queue of a client is dropped if it closes a cycle (`closes_cycle`). The others remain.
+ 6. A destination that is the queue of a client is dropped if it closes a cycle (`closes_cycle`). The others remain. The engine's
+    own dead-letter topic replaces a queue that no record can reach: it is no client id, or the message is too large.
  7. The message has a credit of `session.max_dead_letters` for its life. A dead letter for the queue of a client costs 1. Each
     destination beyond the first costs 10 for every 64 KiB of the message, because the copies are there at once. The queues share
     what is left. Without enough credit the message goes to the engine's own dead-letter topic alone. So a cycle over policies and
@@ -40,6 +41,8 @@ _json: Final = msgspec.json.Encoder()
 _COPY_COST: Final = 10
 """The cost of one more destination, for every `_COPY_BYTES` of the message."""
 _COPY_BYTES: Final = 64 * KIB
+_EVENT_BYTES: Final = 8 * KIB
+"""What the event of a dead letter for a queue takes at most beside the message: ids, key, lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +62,21 @@ class DeadLettering:
     fault: str = ""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeathLimits:
+    """Limits of the dead letters of a message.
+
+    Attributes:
+        max_dead_letters: The credit of a message, see step 7.
+        max_client_id_bytes, max_record_bytes: As in RecordLimits; 0 bytes of a record = no limit.
+    """
+
+    max_dead_letters: int = 1_000
+    max_client_id_bytes: int = 1_024
+    max_record_bytes: int = 0
+
+
+DEFAULT_LIMITS: Final = DeathLimits()
 NOT_DEAD: Final = DeadLettering()
 """The result for a message that is not dead-lettered."""
 
@@ -84,13 +102,12 @@ def dead_letter(
     policy: Policy,
     exchanges: Exchanges,
     detail: str = "",
-    max_dead_letters: int = 1_000,
+    limits: DeathLimits = DEFAULT_LIMITS,
 ) -> DeadLettering:
     """Returns the dead letters of a message that has just died in the queue of a client.
 
     Args:
         policy: The policy of that client.
-        max_dead_letters: The credit of a message, see step 7.
     """
     valid = reason is not Outcome.INVALID
     exchange = _own_header(message, DEAD_LETTER_EXCHANGE, queue) if valid else None  # step 1
@@ -117,9 +134,12 @@ def dead_letter(
     deaths = dead.history.deaths
     cycles = frozenset(destination for destination in found if closes_cycle(destination, deaths))  # step 6
     open_ = tuple(destination for destination in found if destination not in cycles)
-    dead, limit = _charged(dead, open_, exchange, max_dead_letters)  # step 7
-    if limit:
-        open_, detail = (DEAD_LETTER_TOPIC,), "; ".join(filter(None, (detail, limit)))
+    open_, unreachable = _reachable(open_, dead, limits)
+    dead, too_many = _charged(dead, open_, exchange, limits.max_dead_letters)  # step 7
+    if too_many:
+        open_ = (DEAD_LETTER_TOPIC,)
+    limit = "; ".join(filter(None, (unreachable, too_many)))
+    detail = "; ".join(filter(None, (detail, limit)))
     return DeadLettering(
         letters=tuple(
             DeadLetter(message=dead, reason=reason, time_ms=time_ms, detail=detail, destination=destination)
@@ -212,6 +232,32 @@ def return_id(message: Message) -> str:
     """Returns an id that is equal for copies of one dead letter and different for all other dead letters of the message."""
     deaths = () if message.history is None else message.history.deaths
     return f"{message.message_id}\0{_json.encode(deaths).decode()}"
+
+
+def _reachable(destinations: tuple[Destination, ...], dead: Message, limits: DeathLimits) -> tuple[tuple[Destination, ...], str]:
+    """Replaces queues that no record can reach by the engine's own topic. Returns the destinations, and why, for people."""
+    queues = [destination for destination in destinations if destination.kind is DestinationKind.CLIENT]
+    if not queues:
+        return destinations, ""
+    if 0 < limits.max_record_bytes < (size := message_bytes(dead) + _EVENT_BYTES):
+        unreachable = frozenset(queues)
+        fault = (
+            f"no queue can get it: it may take {size} bytes, and {limits.max_record_bytes} are allowed (engine.max_record_bytes)"
+        )
+    else:
+        unreachable = frozenset(queue for queue in queues if not _is_client_id(queue.name, limits.max_client_id_bytes))
+        fault = (
+            f"{len(unreachable)} of {len(destinations)} destinations are no client ids: "
+            f"{limits.max_client_id_bytes} bytes without U+0000 are allowed (gateway.max_client_id_bytes)"
+        )
+    if not unreachable:
+        return destinations, ""
+    reached = dict.fromkeys(DEAD_LETTER_TOPIC if destination in unreachable else destination for destination in destinations)
+    return tuple(reached), fault
+
+
+def _is_client_id(name: str, max_bytes: int) -> bool:
+    return len(name.encode()) <= max_bytes and "\x00" not in name  # [MQTT-1.5.4-2]
 
 
 def _charged(dead: Message, destinations: Sequence[Destination], exchange: str, max_dead_letters: int) -> tuple[Message, str]:

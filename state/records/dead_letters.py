@@ -113,17 +113,8 @@ def dead_letter_record(
     """
     to, history = letter.destination, letter.message.history
     if to is not None and to.kind is DestinationKind.CLIENT and history is not None:
-        size = len(to.name.encode())
-        if size <= limits.max_client_id_bytes:
-            message = msgspec.structs.replace(letter.message, history=fitted(history, limits.max_headers_bytes // 2))
-            record = returned_record(topics.events, to.name, message)
-            if record_bytes(record) <= limits.max_record_bytes:
-                return record
-            fault = f"which is too large for a record of {limits.max_record_bytes} bytes (engine.max_record_bytes)"
-        else:
-            fault = f"whose id has {size} bytes, which no client can have"
-        detail = f"{letter.detail}; the exchange routed it to a client {fault}"
-        letter = msgspec.structs.replace(letter, destination=None, detail=detail.removeprefix("; "))
+        message = msgspec.structs.replace(letter.message, history=fitted(history, limits.max_headers_bytes // 2))
+        return returned_record(topics.events, to.name, message)
     return _record_with_headers(letter, client_id, topics, limits, extra_headers)
 
 

@@ -12,7 +12,7 @@ and both times must write the same records; the state is kept as its blob.
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import msgspec
@@ -78,6 +78,12 @@ class EngineModel:
         self._pending: dict[str, list[SourceRecord]] = {}
         self._offsets: Counter[int] = Counter()
         self._copies = copies
+
+    def reconfigure(self, **changes: Any) -> Self:
+        """Changes settings of the pipeline, from the next micro-batch on."""
+        self.settings = replace(self.settings, **changes)
+        self._settings_of = SettingsOfClients(self.settings).of
+        return self
 
     # --- who writes into it -------------------------------------------------------------------------------------------------
 

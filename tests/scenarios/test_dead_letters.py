@@ -1,7 +1,6 @@
 """Scenarios of dead letters, with many sessions and their topics. docs/protocol.md, section 6; docs/dead_letters.md."""
 
 import json
-from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -267,13 +266,40 @@ def test_a_death_is_copied_to_so_many_bytes_and_not_to_more() -> None:
     for count, copies in ((20, 20), (21, 0)):
         ids = json.dumps(names[:count]).encode()
         engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange=""),), max_mqueue_bytes=0, max_inflight=1)
-        engine.settings = replace(engine.settings, limits=RecordLimits(max_payload_bytes=300 << 10))
+        engine.reconfigure(limits=RecordLimits(max_payload_bytes=300 << 10))
         engine.connect("a", answer=REFUSED).send("a", "m" * (300 << 10), ("CC", ids), topic="c0")
         assert sum(len(engine.queued(name)) for name in names) == copies
         assert len(engine.read()) == (0 if copies else 1)
         (receipt,) = engine.receipts
         assert receipt["final"] is not bool(copies)
         assert copies or "to 21 destinations, which count as 1001" in receipt["detail"]
+
+
+@pytest.mark.parametrize("ids", [("ok", "x" * 1_025), ("ok", "\x00engine-start", "a\x00")])
+def test_copies_for_what_is_no_client_id_end_in_the_dead_letter_topic(ids: tuple[str, ...]) -> None:
+    """No device can have such an id, and one of them is the engine's own key, whose records are for no session."""
+    engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange=""),)).connect("a", answer=REFUSED)
+    engine.send("a", "m", ("CC", json.dumps(ids).encode()), topic="ok")
+    assert (engine.queued("ok"), engine.read()) == (["m"], ["m"])
+    (receipt,) = engine.receipts
+    assert receipt["destinations"] == ["client:ok", "topic:inflight.dead-letters"]
+    assert f"{len(ids) - 1} of {len(ids)} destinations are no client ids" in receipt["detail"]
+    assert f"{len(ids) - 1} of {len(ids)} destinations" in engine.headers()["x-detail"]
+
+
+def test_a_copy_that_no_record_can_carry_ends_with_a_final_receipt() -> None:
+    """It was accepted before the limits were lowered."""
+    engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange=""),), max_inflight=1)
+    engine.send("a", "m" * 200_000, topic="b")
+    engine.reconfigure(
+        limits=RecordLimits(max_payload_bytes=1_000, max_record_bytes=150_000), session=SessionSettings(max_mqueue_len=1)
+    )
+    engine.send("a", "newer")
+    (receipt,) = engine.receipts
+    assert (receipt["outcome"], receipt["final"]) == ("maxlen", True)
+    assert receipt["destinations"] == ["topic:inflight.dead-letters"]
+    assert "150000 are allowed (engine.max_record_bytes)" in receipt["detail"]
+    assert (engine.queued("b"), engine.headers()["x-truncated-from-bytes"]) == ([], "200000")
 
 
 def test_a_message_that_has_used_its_life_up_may_still_be_parked() -> None:

@@ -56,7 +56,11 @@ class SettingsOfClients:
 
     def __init__(self, settings: PipelineSettings) -> None:
         of_all, *of_profiles = (
-            replace(session, max_record_bytes=settings.limits.max_record_bytes)
+            replace(
+                session,
+                max_record_bytes=settings.limits.max_record_bytes,
+                max_client_id_bytes=settings.limits.max_client_id_bytes,
+            )
             for session in (settings.session, *(profile.session for profile in settings.profiles))
         )
         expressions = (re.compile(fnmatch.translate(profile.pattern)) for profile in settings.profiles)

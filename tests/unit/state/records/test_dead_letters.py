@@ -8,7 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.commands import DeadLetter
-from state.dead_letters.dead_letter import with_death
+from state.dead_letters.dead_letter import DeathLimits, with_death
+from state.dead_letters.dead_letter import dead_letter as make_dead_letters
+from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, Binding, Exchange, Exchanges, ExchangeType
+from state.dead_letters.policy import Policy
 from state.events import MessageRefused, MessageReturned, MessageSubmitted
 from state.model import DeathHistory, Destination, DestinationKind, Message, Outcome, PublishProperties, QoS
 from state.records.dead_letters import (
@@ -166,16 +169,6 @@ def test_the_largest_valid_message_leaves_its_dead_letter_whole() -> None:
     assert len((names["x-detail"] or b"").decode()) == 2_048
 
 
-def test_a_client_that_no_event_can_reach_leaves_the_message_in_the_topic() -> None:
-    limits = RecordLimits(max_payload_bytes=10, max_headers_bytes=20, max_record_bytes=1_000)
-    given = letter(
-        Destination(kind=DestinationKind.CLIENT, name="c"), dead=msgspec.structs.replace(message(), payload=b"p" * 900)
-    )
-    record = dead_letter_record(given, client_id="c", topics=Topics(), limits=limits)
-    assert record.topic == "inflight.dead-letters"
-    assert b"too large for a record of 1000 bytes" in (headers_of(record)["x-detail"] or b"")
-
-
 TEXTS = st.text(max_size=40) | st.integers(0, 70_000).map("ü".__mul__)
 BYTES = st.binary(max_size=40) | st.integers(0, 400_000).map(bytes)
 KINDS = st.sampled_from(list(DestinationKind))
@@ -201,8 +194,19 @@ def test_any_dead_letter_fits_its_topic_whatever_the_topic_takes(
 ) -> None:
     for queue in queues:
         message = with_death(message, queue=queue, reason=Outcome.EXPIRED, time_ms=7, exchange=queue[:255])
-    given = DeadLetter(message=message, reason=Outcome.EXPIRED, time_ms=NOW, detail=detail, destination=to)
     limits = RecordLimits(dead_letter_topic_bytes=topic_bytes)
+    bindings = (Binding(destination=to or DEAD_LETTER_TOPIC),)
+    (given,) = make_dead_letters(
+        message,
+        queue="q" * 1_000,
+        reason=Outcome.REJECTED,
+        time_ms=NOW,
+        policy=Policy(dead_letter_exchange="x"),
+        exchanges=Exchanges(declared=(Exchange(name="x", type=ExchangeType.FANOUT, bindings=bindings),)),
+        detail=detail,
+        limits=DeathLimits(max_record_bytes=limits.max_record_bytes),
+    ).letters
+    to = given.destination
     record = dead_letter_record(
         given, client_id="q" * 1_000, topics=Topics(), limits=limits, extra_headers=source_headers("t", b"k")
     )
@@ -284,14 +288,6 @@ def test_a_dead_letter_for_a_client_is_an_event_with_its_history() -> None:
     record = record_of(letter(Destination(kind=DestinationKind.CLIENT, name="ü")))
     assert (record.topic, record.key, record.headers) == ("inflight.events", "ü".encode(), None)
     assert decode_events(record.value or b"") == (MessageReturned(message=message()),)
-
-
-def test_a_dead_letter_for_an_impossible_client_says_so_in_the_topic() -> None:
-    nobody = Destination(kind=DestinationKind.CLIENT, name="x" * (CLIENT_LIMIT + 1))
-    for detail, begins in (("", "the exchange routed it"), ("late", "late; the exchange routed it")):
-        record = record_of(letter(nobody, detail=detail))
-        assert record.topic == "inflight.dead-letters"
-        assert (headers_of(record)["x-detail"] or b"").decode().startswith(begins)
 
 
 def test_a_destination_is_a_topic_or_the_name_of_a_table() -> None:

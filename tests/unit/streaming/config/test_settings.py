@@ -109,7 +109,10 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
             | {"pressure_hold_ms"},
         ),
         (BridgeSettings, {"receive_maximum"} | FROM_ELSEWHERE),
-        (SessionSettings, {"later_retry_intervals_ms", "max_record_bytes", "fast_path", "policy", "exchanges"}),
+        (
+            SessionSettings,
+            {"later_retry_intervals_ms", "max_record_bytes", "max_client_id_bytes", "fast_path", "policy", "exchanges"},
+        ),
         (BackoffSettings, {"multiplier", "jitter"}),
         (RecordLimits, {"max_headers_bytes", "max_client_id_bytes", "dead_letter_topic_bytes"}),
         (KafkaSettings, set()),
