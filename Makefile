@@ -182,7 +182,7 @@ bench-archive: jars ## Measure the archive with a million ledger rows, and `infl
 	@$(BIN)/python -m bench.archive
 
 .PHONY: attacks
-attacks: jars ## what hostile devices cost the good ones: ten attacks, a minute each (ATTACK_SECONDS=5 ONLY=bombs), and a table; twelve minutes
+attacks: jars ## what hostile devices cost the good ones: eleven attacks, a minute each (ATTACK_SECONDS=5 ONLY=bombs), and a table; twelve minutes
 	@$(BIN)/python -m trials.attacks.run $${ATTACK_SECONDS:+--seconds $$ATTACK_SECONDS} $${ONLY:+--only $$ONLY}
 
 .PHONY: soak

@@ -31,6 +31,7 @@ from trials.attacks.connect_flood import flood_with_connects
 from trials.attacks.device import Device, Refused
 from trials.attacks.half_open import hold_half_open
 from trials.attacks.record_bombs import RecordBombs
+from trials.attacks.routing_bombs import routing_bombs
 
 Address = tuple[str, int]
 Done = Counter[str]
@@ -245,6 +246,7 @@ ATTACKS: Final = {
         Attack(run=qos0_flood, what="QoS 0 flood, {size} devices", size=4, small=2),
         Attack(run=bombs, what="65,000 user properties, {size} devices", size=10, small=4),
         Attack(run=record_bombs, what="records of {size} MiB in 300 KB", size=300, small=120, writes=True),
+        Attack(run=routing_bombs, what="CC of {size:,} ids, and rejections in a circle", size=7_000, small=7_000, writes=True),
         Attack(run=sessions, what="{size:,} client ids, infinite expiry", size=1_000_000, small=2_000),
     )
 }
