@@ -36,7 +36,9 @@ def _show_processes(value: object) -> str | int:
 class GatewaySettings(HostSettings):
     """The MQTT listener: its address, and what a device may do; [limits] has more of that."""
 
-    host: str = Setting("address to listen on without TLS; for the others see [[listeners]]").default("127.0.0.1")
+    host: str = Setting(
+        "address to listen on without TLS; 0.0.0.0 = all of IPv4, :: = all; for the others see [[listeners]]"
+    ).default("127.0.0.1")
     port: int = Setting("0 = any free one, -1 = only [[listeners]]", (NO_LISTENER, 65_535)).default(1883)
     anonymous: bool = Setting(
         "let devices in that do not log in; on loopback they are let in anyway while [gateway.login] has no way to log in"

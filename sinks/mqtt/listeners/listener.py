@@ -18,14 +18,12 @@ from sinks.log_throttle import LogThrottle, RefusalLog
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
+from sinks.mqtt.listeners.listening import listening_sockets
 from sinks.mqtt.listeners.proxy_protocol import START_BYTES, ProxyHeaderInvalid, read_address, read_start
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
 
 _log: Final = structlog.get_logger(__name__)
-BACKLOG: Final = 65_535
-"""Connections that wait to be accepted: as many as the system allows (net.core.somaxconn). It silently drops any more, and their
-devices try again after a second. With 1,024, ten thousand at once came in at a third of the rate."""
 _PAUSE_S: Final = 0.5
 """After an error of accept, mostly because this process has too many open files."""
 
@@ -45,7 +43,7 @@ class Listener:
         new_protocol: Makes the protocol of a socket, which releases the slot at its end.
 
     Attributes:
-        socket: The listening one.
+        sockets: The listening ones.
     """
 
     def __init__(
@@ -66,14 +64,14 @@ class Listener:
         self._proxies = tuple(ipaddress.ip_network(proxy, strict=False) for proxy in settings.proxies)
         self._files = WatchedFiles(settings.file_names)
         self._context = tls_context(settings)
-        self.socket = _listen(settings.host, settings.port, shares_port=shares_port)
+        self.sockets = listening_sockets(settings.host, settings.port, shares_port=shares_port)
         self._cannot_accept = LogThrottle(_log.error, "cannot_accept", "still_cannot_accept", max_lines=1)
         self._opening: set[asyncio.Task[None]] = set()
-        self._accepting = asyncio.get_running_loop().create_task(self._accept())
+        self._accepting = [asyncio.get_running_loop().create_task(self._accept(listening)) for listening in self.sockets]
 
     @property
     def address(self) -> tuple[str, int]:
-        host, port = self.socket.getsockname()[:2]
+        host, port = self.sockets[0].getsockname()[:2]
         return host, port
 
     def poll(self, *, read_files: bool = False) -> None:
@@ -89,18 +87,18 @@ class Listener:
 
     def close(self) -> None:
         """Stops accepting sockets. Protocols that exist stay."""
-        self._accepting.cancel()
-        for task in self._opening:
+        for task in (*self._accepting, *self._opening):
             task.cancel()
-        self.socket.close()
+        for listening in self.sockets:
+            listening.close()
 
     # --- accepting ------------------------------------------------------------------------------------------------------------
 
-    async def _accept(self) -> None:
+    async def _accept(self, listening: socket.socket) -> None:
         loop = asyncio.get_running_loop()
         while True:
             try:
-                accepted, peer = await loop.sock_accept(self.socket)
+                accepted, peer = await loop.sock_accept(listening)
             except OSError as error:
                 self._cannot_accept.line(error=str(error), action="raise the limit of open files (ulimit -n)")
                 await asyncio.sleep(_PAUSE_S)
@@ -160,14 +158,3 @@ async def _read_exactly(accepted: socket.socket, size: int) -> bytes:
             raise EOFError("closed within the PROXY header")
         data += received
     return data
-
-
-def _listen(host: str, port: int, *, shares_port: bool) -> socket.socket:
-    """Listens on the first address of a name. Raises OSError, with `filename` = host and port."""
-    try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-        listening = socket.create_server(address[:2], family=family, backlog=BACKLOG, reuse_port=shares_port)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror or str(error), f"{host}:{port}") from error
-    listening.setblocking(False)
-    return listening

@@ -10,7 +10,8 @@ from sinks.log_throttle import RefusalLog
 from sinks.mqtt.access.authenticator import ListenerAuthPolicy, auth_policy_of
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.tcp_keepalive import keep_alive
-from sinks.mqtt.listeners.listener import BACKLOG, Listener
+from sinks.mqtt.listeners.listener import Listener
+from sinks.mqtt.listeners.listening import BACKLOG, listening_sockets
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
 from sinks.mqtt.metrics import GatewayCounters
@@ -35,7 +36,7 @@ class Listeners:
         self._counts = counts
         self._new_protocol = new_protocol
         self._refused = RefusalLog(counters.sockets_refused, _log.info, "socket_refused", "more_sockets_refused", label="step")
-        self._plain: asyncio.Server | None = None
+        self._plain: list[asyncio.Server] = []
         self._others: list[Listener] = []
 
     async def open(self) -> tuple[str, int]:
@@ -44,13 +45,9 @@ class Listeners:
         try:
             if settings.port != NO_LISTENER:
                 loop = asyncio.get_running_loop()
-                self._plain = await loop.create_server(
-                    partial(self._new_mqtt_protocol, settings.plain_listener),
-                    settings.host,
-                    settings.port,
-                    backlog=BACKLOG,
-                    reuse_port=settings.shares_ports,
-                )
+                new_protocol = partial(self._new_mqtt_protocol, settings.plain_listener)
+                for listening in listening_sockets(settings.host, settings.port, shares_port=settings.shares_ports):
+                    self._plain.append(await loop.create_server(new_protocol, sock=listening, backlog=BACKLOG))
                 self._keep_alive(settings)
             for listener in settings.listeners:
                 self._others.append(self._open(listener))
@@ -65,7 +62,7 @@ class Listeners:
     @property
     def addresses(self) -> list[tuple[str, int]]:
         """Returns host and port of each, in the order of `GatewaySettings.all_listeners`."""
-        plain = [] if self._plain is None else [self._plain.sockets[0].getsockname()[:2]]
+        plain = [server.sockets[0].getsockname()[:2] for server in self._plain[:1]]
         return plain + [listener.address for listener in self._others]
 
     def poll(self, *, read_files: bool = False) -> None:
@@ -80,14 +77,15 @@ class Listeners:
         self._keep_alive(settings)
 
     def _keep_alive(self, settings: GatewaySettings) -> None:
-        plain = () if self._plain is None else self._plain.sockets
-        for listening in (*plain, *(listener.socket for listener in self._others)):
+        plain = (listening for server in self._plain for listening in server.sockets)
+        others = (listening for listener in self._others for listening in listener.sockets)
+        for listening in (*plain, *others):
             keep_alive(listening, settings.device_limits.tcp_keepalive_ms)
 
     def close(self) -> None:
         """Stops accepting sockets. Protocols that exist stay."""
-        if self._plain is not None:
-            self._plain.close()
+        for server in self._plain:
+            server.close()
         for listener in self._others:
             listener.close()
 

@@ -28,7 +28,7 @@ class ClientCertificate(StrEnum):
 class ListenerSettings:
     """One more address of the MQTT listener, besides gateway.host and gateway.port. Files are read again when they change."""
 
-    host: str = Setting("address to listen on; 0.0.0.0 = all", min_length=1).default("127.0.0.1")
+    host: str = Setting("address to listen on; 0.0.0.0 = all of IPv4, :: = all", min_length=1).default("127.0.0.1")
     port: int = Setting("0 = any free one", (0, 65_535)).default(8883)
     transport: Transport = Setting("what carries MQTT: tcp or websocket").default(Transport.TCP)
     anonymous: bool = Setting("let devices in that do not log in").default(False)
