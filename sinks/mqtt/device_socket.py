@@ -113,11 +113,19 @@ class DeviceSocket(asyncio.Protocol):
             self._is_counted = held_bytes > 0 and not self._is_aborted
             host.limits.buffered.update(self, held_bytes if self._is_counted else 0)
         if effects.close:
+            self._log_refusal()
             host.limits.connects.leave(self)
             host.limits.unconfirmed.readers.pop(self, None)
             host.forget(self)
         for request in effects.requests:
             self._answer(request)
+
+    def _log_refusal(self) -> None:
+        """Logs once why the first packet was refused: mostly a device or a load balancer is configured wrongly."""
+        reason = self.connection.refused_because
+        if reason and self._slot is not None:
+            self.connection.refused_because = ""
+            self._host.limits.refused_connects.line(address=self._slot.address, reason=reason)
 
     def _read(self, wants_data: bool) -> None:
         assert self._transport is not None

@@ -51,6 +51,7 @@ from sinks.mqtt.connection.handshake import (
     V311,
     Codec,
     ConnectionRefused,
+    check_first_bytes,
     connack,
     connected_event,
     expected_accept,
@@ -121,6 +122,8 @@ class WireConnection:
     key: bytes = b""
     connection_id: int = 0
     partition: int = -1
+    refused_because: str = ""
+    """Why the first packet was not accepted as a CONNECT; empty = it was, or has not come."""
     _frames: FrameBuffer = field(init=False)
     _rates: PacketRates = field(init=False)
     _records: AppendQueue = field(init=False)
@@ -223,19 +226,23 @@ class WireConnection:
 
     def _read_connect(self, data: bytes, now_ms: int) -> Effects:
         frames = self._frames
-        frames.feed(data)
         try:
+            if not len(frames):
+                check_first_bytes(data)
+            frames.feed(data)
             packet = frames.next_packet()
             if packet is None:
                 return self._effects()
             self._codec, self._connect = read_connect(*packet, self.settings, self._rates.parts)
         except ConnectionRefused as refusal:
             self.counters.connections_refused[refusal.reason_code] += 1
+            self.refused_because = refusal.reason
             self._packets.append(refusal.answer)
             self._close()
             return self._effects()
         except ProtocolViolation as violation:
             self.counters.protocol_errors[violation.reason_code] += 1
+            self.refused_because = violation.reason
             self._close()
             return self._effects()
         self.phase = Phase.QUEUED

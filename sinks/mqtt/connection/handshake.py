@@ -7,6 +7,7 @@ import msgspec
 
 from sinks.mqtt.codec import framing, v5, v311
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, EncodePublish, ServerPacket
+from sinks.mqtt.codec.strangers import protocol_of
 from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character
@@ -16,6 +17,7 @@ from state.events import Capability, ClientConnected
 from state.model import ReasonCode
 from state.settings import SessionSettings
 
+_CONNECT: Final = bytes((framing.CONNECT,))
 _NAME: Final = b"\x00\x04MQTT"
 _NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
 
@@ -47,12 +49,15 @@ class ConnectionRefused(Exception):
         return b"" if self.codec is None else self.codec.encode(ConnAck(reason_code=self.reason_code))
 
 
+def check_first_bytes(data: bytes) -> None:
+    """Raises ConnectionRefused unless the first packet, which begins with these bytes, is a CONNECT [MQTT-3.1.0-1]."""
+    if data[:1] not in (b"", _CONNECT):
+        raise ConnectionRefused(protocol_of(data), reason_code=ReasonCode.PROTOCOL_ERROR, codec=None)
+
+
 def choose_codec(packet: bytes, body_start: int) -> Codec:
     """Chooses by the protocol name and level of the first packet [MQTT-3.1.2-1] [MQTT-3.1.2-2]. Raises ConnectionRefused."""
-    if packet[0] != framing.CONNECT:
-        raise ConnectionRefused(
-            "the first packet is not CONNECT [MQTT-3.1.0-1]", reason_code=ReasonCode.PROTOCOL_ERROR, codec=None
-        )
+    check_first_bytes(packet)
     for name in (_NAME, _NAME_OF_MQTT_3_1):
         if packet.startswith(name, body_start) and len(packet) > body_start + len(name):
             level = packet[body_start + len(name)]

@@ -26,6 +26,7 @@ class GatewayLimits:
         limits = settings.device_limits
         loop = asyncio.get_running_loop()
         self.refusals = RefusalLog(counters.limits_reached, _log.warning, "limit_reached", "more_limits_reached", label="limit")
+        self.refused_connects = LogThrottle(_log.info, "connect_refused", "more_connects_refused")
         self.late_connects = LogThrottle(_log.info, "connect_too_late", "more_connects_too_late")
         self.connections = ConnectionCounts(limits, Hosts(limits.unlimited_addresses), self.refusals)
         self.unconfirmed = Unconfirmed(limits, self.refusals.refused, loop.call_soon)
@@ -36,6 +37,7 @@ class GatewayLimits:
     def flush_logs(self) -> None:
         """Calls `LogThrottle.flush` of each log."""
         self.refusals.flush()
+        self.refused_connects.flush()
         self.late_connects.flush()
 
     def reconfigure(self, limits: DeviceLimits) -> None:

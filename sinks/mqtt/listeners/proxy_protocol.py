@@ -8,6 +8,7 @@ import struct
 from typing import Final, NamedTuple
 
 _SIGNATURE: Final = b"\r\n\r\n\x00\r\nQUIT\n"
+_V1: Final = b"PROXY "
 _START: Final = struct.Struct("!12sBBH")
 START_BYTES: Final = _START.size
 _LOCAL, _PROXY = 0x20, 0x21
@@ -33,7 +34,9 @@ def read_start(start: bytes) -> HeaderStart:
     """Reads the first START_BYTES bytes. Raises ProxyHeaderInvalid."""
     signature, command, family, body_bytes = _START.unpack(start)
     if signature != _SIGNATURE or command not in (_LOCAL, _PROXY):
-        raise ProxyHeaderInvalid("no PROXY protocol v2 header")
+        if start.startswith(_V1):
+            raise ProxyHeaderInvalid("a PROXY protocol v1 header: let the load balancer send v2 (HAProxy: send-proxy-v2)")
+        raise ProxyHeaderInvalid("no PROXY protocol v2 header: let the load balancer send it, or remove `proxies`")
     if body_bytes > _MAX_BODY_BYTES:
         raise ProxyHeaderInvalid(f"a header of {body_bytes} bytes")
     return HeaderStart(command == _PROXY, family, body_bytes)

@@ -1,17 +1,19 @@
 """Carries MQTT over WebSocket (MQTT 5, chapter 6; RFC 6455): a protocol around the one that reads MQTT, and a transport for it.
 
-1. The HTTP request is checked: path, origin, subprotocol.
+1. The HTTP request is checked: path, origin, subprotocol. One that opens no WebSocket gets an HTTP answer.
 2. The payload of binary frames is the MQTT stream, whatever their borders [MQTT-6.0.0-2]. A text frame closes [MQTT-6.0.0-1].
 3. Pauses and buffer limits are those of the socket; nothing is buffered here.
 """
 
 import asyncio
-from typing import Any, Final, cast
+from http import HTTPStatus
+from typing import Any, Final, TypeAlias, cast
 
 from wsproto import ConnectionType, WSConnection
 from wsproto.events import AcceptConnection, BytesMessage, CloseConnection, Event, Ping, RejectConnection, Request, TextMessage
 from wsproto.frame_protocol import CloseReason
-from wsproto.utilities import ProtocolError
+from wsproto.handshake import WEBSOCKET_VERSION
+from wsproto.utilities import ProtocolError, RemoteProtocolError
 
 from sinks.log_throttle import RefusalLog
 from sinks.mqtt.listeners.listener import ListenerStep
@@ -19,7 +21,7 @@ from sinks.mqtt.listeners.origins import is_origin_allowed
 from sinks.mqtt.listeners.settings import ListenerSettings
 
 _SUBPROTOCOL: Final = "mqtt"
-_BAD_REQUEST, _FORBIDDEN, _NOT_FOUND = 400, 403, 404
+Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 
 class WebSocketProtocol(asyncio.Protocol):
@@ -60,7 +62,10 @@ class WebSocketProtocol(asyncio.Protocol):
                 self._handle(event, received)
         except (ProtocolError, ValueError) as error:  # ValueError: headers that are not ASCII
             self._log_refusal(str(error))
-            self._close(CloseReason.PROTOCOL_ERROR)
+            if self._is_open:
+                self._close(CloseReason.PROTOCOL_ERROR)
+            else:
+                self._answer_http(*_answer_to(error), str(error))
         if received:
             self._inside.data_received(b"".join(received))
 
@@ -95,20 +100,33 @@ class WebSocketProtocol(asyncio.Protocol):
         listener = self._listener
         origins = [value.decode("latin-1") for name, value in request.extra_headers if name.lower() == b"origin"]
         if request.target.partition("?")[0] != listener.websocket_path:
-            self._reject(_NOT_FOUND, "path", request.target)
+            self._reject(HTTPStatus.NOT_FOUND, "path", request.target)
         elif not is_origin_allowed(
             origins, host=request.host, allowed=listener.websocket_origins, is_tls=bool(listener.tls_certfile)
         ):
-            self._reject(_FORBIDDEN, "origin", ", ".join(origins))
+            self._reject(HTTPStatus.FORBIDDEN, "origin", ", ".join(origins))
         elif _SUBPROTOCOL not in request.subprotocols:
-            self._reject(_BAD_REQUEST, "subprotocol", ", ".join(request.subprotocols))
+            self._reject(HTTPStatus.BAD_REQUEST, "subprotocol", ", ".join(request.subprotocols))
         else:
             self._is_open = True
             self._send(AcceptConnection(subprotocol=_SUBPROTOCOL))  # [MQTT-6.0.0-4]
 
-    def _reject(self, status: int, what: str, value: str) -> None:
+    def _reject(self, status: HTTPStatus, what: str, value: str) -> None:
         self._log_refusal(f"another {what}: {value}")
-        self._send(RejectConnection(status_code=status))
+        self._answer_http(status, (), f"another {what}")
+
+    def _answer_http(self, status: HTTPStatus, headers: Headers, reason: str) -> None:
+        """Answers a request that opens no WebSocket, and closes."""
+        text = f"{reason}. This is MQTT over WebSocket: path {self._listener.websocket_path}, subprotocol {_SUBPROTOCOL}.\n"
+        lines = [
+            b"HTTP/1.1 %d %s" % (status, status.phrase.encode()),
+            *(b"%s: %s" % header for header in headers),
+            b"Connection: close" if status != HTTPStatus.UPGRADE_REQUIRED else b"Connection: Upgrade, close",
+            b"Content-Type: text/plain",
+            b"Content-Length: %d" % len(text.encode()),
+        ]
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.write(b"\r\n".join((*lines, b"", text.encode())))
         self._shut()
 
     def _log_refusal(self, reason: str) -> None:
@@ -128,6 +146,16 @@ class WebSocketProtocol(asyncio.Protocol):
     def _shut(self) -> None:
         if self._transport is not None:
             self._transport.close()
+
+
+def _answer_to(error: Exception) -> tuple[HTTPStatus, Headers]:
+    """Returns the status of a request that the library refuses, and headers that say what is needed (RFC 6455, 4.2.2 and 4.4)."""
+    hint = error.event_hint if isinstance(error, RemoteProtocolError) else None
+    if not isinstance(hint, RejectConnection):
+        return HTTPStatus.BAD_REQUEST, ()
+    if "Upgrade" in str(error) or hint.status_code == HTTPStatus.UPGRADE_REQUIRED:
+        return HTTPStatus.UPGRADE_REQUIRED, ((b"Upgrade", b"websocket"), (b"Sec-WebSocket-Version", WEBSOCKET_VERSION))
+    return HTTPStatus(hint.status_code), tuple((bytes(name), bytes(value)) for name, value in hint.headers)
 
 
 class WebSocketTransport:

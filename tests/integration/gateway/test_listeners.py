@@ -11,7 +11,8 @@ from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import running_gateway
-from tests.unit.sinks.mqtt.mqtt_bytes import connect
+from tests.unit.sinks.mqtt.listeners.test_listening import needs_ipv6
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
 
 def test_the_log_says_where_devices_connect_and_where_without_a_login() -> None:
@@ -60,3 +61,24 @@ def test_a_taken_port_is_named_and_nothing_stays_open() -> None:
 def test_a_file_that_cannot_be_used_stops_the_start(settings: GatewaySettings, tmp_path: Path) -> None:
     with pytest.raises(UnusableFile, match="missing"), running_gateway(settings):
         pass
+
+
+def test_a_device_with_another_protocol_is_named_in_the_log() -> None:
+    with capture_logs() as lines, running_gateway() as gateway, gateway.socket() as behind_a_balancer:
+        behind_a_balancer.send(b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 1883\r\n")
+        behind_a_balancer.expect_closed()
+    (refused,) = (line for line in lines if line["event"] == "connect_refused")
+    assert refused["address"] == "127.0.0.1"
+    assert refused["reason"].startswith("a PROXY protocol v1 header")
+
+
+@needs_ipv6
+@pytest.mark.parametrize("host", ["::", "localhost"])
+def test_every_address_of_a_listener_takes_devices(host: str) -> None:
+    listener = ListenerSettings(host=host, port=0, anonymous=True)
+    with running_gateway(GatewaySettings(listeners=(listener,))) as gateway:
+        port = gateway.addresses[1][1]
+        for address in ("127.0.0.1", "::1"):
+            with socket.create_connection((address, port)) as device:
+                device.sendall(connect(payload=text(address)))
+                assert device.recv(100) == bytes.fromhex("20020000")

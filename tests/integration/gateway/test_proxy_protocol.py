@@ -75,14 +75,23 @@ def test_tls_begins_behind_the_header(tmp_path: Path) -> None:
             device.expect(CONNACK)
 
 
-@pytest.mark.parametrize("first", [connect(), b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 8883\r\n", SIGNATURE + b"\x21\x11\xff\xff"])
-def test_without_a_header_nobody_gets_in(first: bytes) -> None:
+@pytest.mark.parametrize(
+    ("first", "reason"),
+    [
+        (connect() + bytes(16), "no PROXY protocol v2 header"),
+        (b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 8883\r\n", "a PROXY protocol v1 header"),
+        (SIGNATURE + b"\x21\x11\xff\xff", "a header of 65535 bytes"),
+    ],
+)
+def test_without_a_header_nobody_gets_in(first: bytes, reason: str) -> None:
     listener = ListenerSettings(port=0, proxies=("127.0.0.1",))
-    with running_gateway(GatewaySettings(listeners=(listener,))) as gateway:
+    with capture_logs() as lines, running_gateway(GatewaySettings(listeners=(listener,))) as gateway:
         with RawClient(opened(gateway)) as device:
             device.send(first)
             device.expect_closed()
         wait_until(lambda: gateway.counters.sockets_refused == {"PROXY header": 1}, "it is counted")
+    (refused,) = (line for line in lines if line["event"] == "socket_refused")
+    assert refused["reason"].startswith(reason)
 
 
 def test_a_header_from_elsewhere_is_not_believed() -> None:

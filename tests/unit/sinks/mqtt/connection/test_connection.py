@@ -62,6 +62,25 @@ class TestConnect:
         assert harness.connection.is_closed
         assert harness.events == []
 
+    @pytest.mark.parametrize(
+        ("data", "reason"),
+        [
+            (b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 1883\r\n", "a PROXY protocol v1 header"),
+            (bytes.fromhex("0d0a0d0a000d0a515549540a2111000c"), "a PROXY protocol v2 header"),
+            (b"\x16\x03\x01\x02\x00\x01", "a TLS handshake"),
+            (b"GET / HTTP/1.1\r\n\r\n", "HTTP; "),
+            (PINGREQ, "the first packet is not CONNECT"),
+            (b"\x11\x00", "the first packet is not CONNECT"),
+        ],
+    )
+    def test_another_protocol_is_refused_at_once_and_named(self, data: bytes, reason: str) -> None:
+        """[MQTT-3.1.0-1]"""
+        harness = Harness()
+        assert harness.send(data) == b""
+        assert harness.connection.is_closed
+        assert harness.connection.refused_because.startswith(reason)
+        assert harness.counters.connections_refused == {0x82: 1}
+
     def test_a_client_that_leaves_before_connack_is_lost(self) -> None:
         harness = Harness()
         harness.send(connect(flags=0x00))

@@ -197,6 +197,38 @@ def test_a_text_frame_closes() -> None:
     assert client.socket.closing
 
 
+UPGRADE = b"Upgrade: websocket\r\nConnection: Upgrade\r\n"
+KEY = b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+VERSION = b"Sec-WebSocket-Version: 13\r\n"
+MQTT = b"Sec-WebSocket-Protocol: mqtt\r\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "status", "header"),
+    [
+        (b"", 426, b"Upgrade: websocket"),
+        (UPGRADE + KEY + MQTT + b"Sec-WebSocket-Version: 8\r\n", 426, VERSION),
+        (UPGRADE + KEY + MQTT, 400, VERSION),
+        (UPGRADE + VERSION + MQTT, 400, b""),
+        (UPGRADE + VERSION + KEY, 400, b""),
+        (UPGRADE + VERSION + KEY + b"Bad: \xed\r\n" + b"Host: \xed\r\n", 400, b""),
+        (UPGRADE + VERSION + KEY + b"no colon\r\n", 400, b""),
+        (UPGRADE + VERSION + KEY + MQTT + b"Origin: http://elsewhere\r\n", 403, b""),
+    ],
+)
+def test_a_request_that_opens_no_websocket_gets_an_http_answer(lines: bytes, status: int, header: bytes) -> None:
+    """RFC 6455, 4.2.2 and 4.4"""
+    client = Client()
+    client.protocol.data_received(b"GET /mqtt HTTP/1.1\r\nHost: h\r\n" + lines + b"\r\n")
+    head, _, body = b"".join(client.socket.written).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 %d " % status)
+    assert header in head + b"\r\n"
+    assert b"Content-Length: %d" % len(body) in head
+    assert b"path /mqtt, subprotocol mqtt" in body
+    assert client.socket.closing
+    assert len(client.refused.reasons) == 1
+
+
 @pytest.mark.parametrize("data", [b"\x10\x0e\x00\x04MQTT", b"GET / HTTP/1.1\r\n\r\n", b"x" * 100_000, NOT_ASCII])
 def test_bytes_that_are_no_websocket_close(data: bytes) -> None:
     client = Client()
