@@ -865,9 +865,10 @@ class WireConnection:
     def _oldest_unanswered(self) -> PacketId:
         """Returns the message that the device may have failed on; 0 = none, as far as is known.
 
-        What a device does not take (`is_blocked`) it need not have got.
+        What a device has not taken (`is_blocked`) it need not have got.
         """
-        return 0 if self._outbox is None or self.is_blocked else self._outbox.oldest_unanswered()
+        outbox = self._outbox  # it remembers that the device was blocked when the socket was lost
+        return 0 if outbox is None or outbox.is_blocked else outbox.oldest_unanswered()
 
     def _close(self) -> None:
         """Ends the connection: nothing is read or written any more [MQTT-3.1.4-6] [MQTT-3.14.4-1]. The host closes the socket
