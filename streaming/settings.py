@@ -1,5 +1,6 @@
 """Settings of the engine, and of all processes: [topics], [engine], [throttle], [archive], [metrics], [console]."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,11 +16,26 @@ OFF: Final = -1
 _PORT: Final = (OFF, 65_535)
 _MARK: Final = (0, 1 << 50)
 _OFFSETS: Final = (1, 100_000_000)
+_MASTER: Final = re.compile(r"local|local\[(\*|[1-9]\d*)(,\s*[1-9]\d*)?\]|local-cluster\[.+\]|spark://\S+:\d+\S*|yarn|k8s://\S+")
+_HEAP: Final = re.compile(r"(\d{1,9})([kmgKMG])")
+_HEAP_UNITS: Final = {"k": 10, "m": 20, "g": 30}
+_LEAST_HEAP_BYTES: Final = 512 * MIB
 
 
 def _check_prefix(text: str) -> None:
     if not text or len(text) > 200 or not all(c.isascii() and (c.isalnum() or c in "._-") for c in text):
         raise ValueError("Kafka allows 1…200 letters, digits, '.', '_' and '-' here")
+
+
+def _check_master(text: str) -> None:
+    if not _MASTER.fullmatch(text):
+        raise ValueError("Spark knows local[*], local[N], spark://HOST:PORT, yarn and k8s://…")
+
+
+def _check_heap(text: str) -> None:
+    found = _HEAP.fullmatch(text)
+    if found is None or int(found[1]) << _HEAP_UNITS[found[2].lower()] < _LEAST_HEAP_BYTES:
+        raise ValueError("write a number and k, m or g, at least 512m, which Spark needs")
 
 
 def _partitions(meaning: str, default: int) -> int:
@@ -87,9 +103,10 @@ class EngineSettings(RecordLimits):
     tables_location: str = Setting("where the Delta tables go; empty = DATA_DIR/tables").default("")
     master: str = Setting(
         "Spark's master; local[*] = this machine, two tasks for each processor; spark-submit's own --master holds when the job "
-        "runs under it"
+        "runs under it",
+        check=_check_master,
     ).default("local[*]")
-    driver_memory: str = Setting("heap of the engine's JVM, in Spark's notation", pattern=r"^\d+[kmgKMG]$").default("2g")
+    driver_memory: str = Setting("heap of the engine's JVM, in Spark's notation", check=_check_heap).default("2g")
     nice: int = Setting("nice value under `inflight up`: gateway and Kafka come first", (0, 19)).default(10)
     state_partitions: int = Setting(
         "partitions of the session state, about one for each core that the engine will have; each costs some 20 ms a "

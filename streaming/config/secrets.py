@@ -18,8 +18,10 @@ _HARMLESS_ENDING: Final = re.compile(
     |name|namespace|master|mode|host|port|bindAddress|id|rack|acks|idempotence)$"""
 )
 _HARMLESS_START: Final = re.compile(
-    r"(?x) spark[.] (sql[.](?!catalog[.])|scheduler|shuffle|task|speculation|locality|dynamicAllocation|databricks[.]delta)[.]"
+    r"""(?x) spark[.] (sql|kubernetes|scheduler|shuffle|task|speculation|locality|dynamicAllocation|databricks[.]delta)[.]
+    (?!catalog[.] | .*Env[.])"""
 )
+"""Catalogs and environments have names and values of other programs."""
 
 
 def names_a_secret(text: str) -> bool:

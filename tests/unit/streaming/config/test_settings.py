@@ -25,6 +25,7 @@ from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
 from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
+from streaming.config.secrets import is_harmless_option
 from streaming.config.section import section_of, setting_of
 from streaming.config.settings import Settings, gateway_settings, load_settings
 from streaming.config.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
@@ -420,6 +421,27 @@ def test_keys_that_contradict_each_other_are_refused(overrides: list[str], key: 
     assert words in problem
 
 
+@pytest.mark.parametrize(
+    "master", ["local", "local[*]", "local[4]", "spark://one:7077,two:7077", "yarn", "k8s://https://api:6443"]
+)
+def test_masters_that_spark_knows_are_allowed(master: str) -> None:
+    assert load_settings(overrides=[f"engine.master={master}"]).engine.master == master
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("engine.master=foo", "spark knows local[*]"),
+        ("engine.master=spark://one", "spark knows local[*]"),
+        ("engine.driver_memory=2", "write a number and k, m or g"),
+        ("engine.driver_memory=511m", "at least 512m, which Spark needs"),
+    ],
+)
+def test_what_spark_would_refuse_is_refused_before_it_starts(override: str, words: str) -> None:
+    [problem] = complaints(override)
+    assert words in problem
+
+
 def test_a_queue_may_be_without_limit() -> None:
     assert load_settings(overrides=["max_mqueue_bytes=0"]).session.max_mqueue_bytes == 0
     assert load_settings(overrides=["max_mqueue_len=0", "max_mqueue_bytes=1KiB"]).session.max_mqueue_len == 0
@@ -492,6 +514,29 @@ def test_a_secret_is_no_flag(override: str, words: str) -> None:
     [problem] = complaints(override)
     assert words in problem
     assert "hunter2" not in problem
+
+
+@pytest.mark.parametrize(
+    ("name", "is_harmless"),
+    [
+        ("spark.sql.session.timeZone", True),
+        ("spark.sql.catalog.mine.url", False),
+        ("spark.kubernetes.driver.pod.name", True),
+        ("spark.kubernetes.driverEnv.ANYTHING", False),
+        ("spark.kubernetes.authenticate.oauthToken", False),
+        ("spark.executor.memory", True),
+        ("spark.executor.extraJavaOptions", False),
+        ("spark.hadoop.fs.s3a.endpoint", True),
+        ("spark.hadoop.fs.s3a.access.key", False),
+        ("request.timeout.ms", True),
+        ("client.id", True),
+        ("ssl.ca.location", True),
+        ("ssl.ca.pem", False),
+        ("schema.registry.url", False),
+    ],
+)
+def test_only_options_that_are_known_to_be_harmless_are_shown(name: str, is_harmless: bool) -> None:
+    assert is_harmless_option(name) is is_harmless
 
 
 def test_what_is_named_like_a_secret_may_be_a_flag(tmp_path: Path) -> None:
