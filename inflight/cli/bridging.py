@@ -17,6 +17,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
     from inflight.cli.logs import configure_logging
     from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.start_checks import bridge_faults
     from sinks.bridge.metrics import BridgeCollector, BridgeCounters
     from sinks.bridge.process import serve
     from sinks.garbage import freeze_startup_heap
@@ -25,7 +26,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from streaming.config.errors import KafkaUnreachable
     from streaming.config.settings import bridge_settings
 
-    everything = load_for_running_system(config, overrides, data_dir)
+    everything = load_for_running_system(config, overrides, data_dir, checks=bridge_faults)
     settings, metrics = bridge_settings(everything), everything.metrics
     configure_logging(json=json_logs)
     counters, health = BridgeCounters(), LoopHealth()

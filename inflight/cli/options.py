@@ -59,7 +59,13 @@ def watch_configuration(config: Path | None, overrides: list[str] | None, data_d
     return ConfigurationWatch(path, lambda: load(config, overrides, data_dir))
 
 
-def load_for_running_system(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "Settings":
+def load_for_running_system(
+    config: Path | None,
+    overrides: list[str] | None,
+    data_dir: Path | None = None,
+    *,
+    checks: "Callable[[Settings], Iterable[tuple[KeyPath, str]]]" = lambda settings: (),
+) -> "Settings":
     """Returns the settings for a command that asks a running `inflight up`, if there is one on the data directory.
 
     They are those of that process: its Kafka, its --config unless the command has its own, and its --set options, which those of
@@ -67,13 +73,13 @@ def load_for_running_system(config: Path | None, overrides: list[str] | None, da
     """
     from inflight.local.endpoints import Endpoints
 
-    settings = load(config, overrides, data_dir)
+    settings = load(config, overrides, data_dir, checks=checks)
     directory = settings.engine.data_dir
     running = Endpoints.read(directory)
     if running.kafka:
         file = Path(running.config) if config is None and running.config else config
         theirs = [*running.overrides, f"kafka.bootstrap_servers={running.kafka}", "kafka.security_protocol=PLAINTEXT"]
-        return load(file, [*theirs, *(overrides or ())], directory)
+        return load(file, [*theirs, *(overrides or ())], directory, checks=checks)
     if not directory.exists() and settings.kafka.bootstrap_servers == type(settings.kafka)().bootstrap_servers:
         from streaming.terminal import say
 

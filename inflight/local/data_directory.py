@@ -5,6 +5,7 @@ It has the payloads of all messages, so its mode is 0700. A directory that someb
 
 import fcntl
 import os
+import shutil
 import stat
 import tempfile
 from collections.abc import Callable, Iterator
@@ -16,6 +17,8 @@ from inflight.local.errors import DataDirectoryInUse
 
 _MODE: Final = 0o700
 _LOCK: Final = "lock"
+_LEAST_FREE_BYTES: Final = 4 << 20
+"""As streaming/engine/watching/full_disk.py has it, which needs PySpark; gateways do without."""
 _LAST_OF_JAVA: Final = "\uffff"
 """Spark's launcher breaks characters that Java stores as two."""
 _PARTS: Final = ("kafka", "kafka/data", "logs")
@@ -44,6 +47,8 @@ def directory_fault(directory: Path) -> str:
             return f"{existing} is not a directory: {advice}, or move that file away"
         # Only an attempt shows read-only file systems, quotas and the rights of root.
         Path(tempfile.mkdtemp(prefix=".inflight-", dir=existing)).rmdir()
+        if shutil.disk_usage(existing).free < _LEAST_FREE_BYTES:
+            return f"the disk of {existing} is full: make room there, or {advice}. Nothing that Kafka has confirmed is lost"
     except OSError as error:
         return f"{directory} cannot be written: {error.strerror or error}: {advice}"
     return ""

@@ -57,6 +57,17 @@ def gateway_faults(settings: Settings, *, is_one_of_several: bool) -> Faults:
         yield from port_faults([*_gateway_ports(settings), *_metrics_ports(settings, "gateway_port")])
 
 
+def bridge_faults(settings: Settings) -> Faults:
+    """Checks everything for `inflight bridge`."""
+    bridge = settings.bridge
+    if bridge.tls:
+        names = "tls_cafile", "tls_certfile", "tls_keyfile"
+        for name in names:
+            if (path := getattr(bridge, name)) and (fault := _unreadable(Path(path))):
+                yield ("bridge", name), fault
+    yield from port_faults(_metrics_ports(settings, "bridge_port"))
+
+
 def engine_directory_faults(settings: Settings) -> Faults:
     """Checks the data directory, and the local directories of checkpoint and tables."""
     engine = settings.engine
@@ -112,14 +123,14 @@ def port_faults(wanted: list[tuple[KeyPath, str, int]]) -> Faults:
     """Checks that each port is free, and that no two of ours are the same.
 
     Args:
-        wanted: Key, host and port of each. Ports from 0 down are any free port, or none, and are not checked.
+        wanted: Key, host and port of each. 0 = any free port, which needs an address of this machine too; -1 = none.
     """
     deadline_s = time.monotonic() + _FREE_WITHIN_S
     keys: dict[tuple[str, int], KeyPath] = {}
     for key, host, port in wanted:
-        if port <= 0:
+        if port < 0:
             continue
-        if (other := keys.setdefault((host, port), key)) != key:
+        if port and (other := keys.setdefault((host, port), key)) != key:
             yield key, f"{host}:{port} is the address of {'.'.join(map(str, other))}, too: choose another port (0 = any free one)"
         elif fault := _port_fault(host, port, deadline_s):
             yield key, fault

@@ -84,14 +84,17 @@ class FailFastClient(KafkaNetClient):  # type: ignore[misc]
 
 
 class _FailFastConnections(KafkaConnectionManager):  # type: ignore[misc]
-    _refused: Exception | None = None
-    _newest_error: BaseException | None = None
+    def __init__(self, *arguments: Any, **configs: Any) -> None:
+        super().__init__(*arguments, **configs)
+        self._refused: Exception | None = None
+        self._errors: list[str] = []
+        """Those of all attempts so far, each once."""
 
     def update_backoff(self, node_id: Any) -> Any:
         """Remembers the error of a connection: kafka-python calls this where it handles one."""
         error = sys.exc_info()[1]
-        if error is not None:
-            self._newest_error = error
+        if error is not None and str(error) not in self._errors:
+            self._errors.append(str(error))
         if isinstance(error, SaslAuthenticationFailedError | UnsupportedSaslMechanismError):
             self._refused = error
         elif error is not None and isinstance(error.__context__, ssl.SSLCertVerificationError):
@@ -107,6 +110,6 @@ class _FailFastConnections(KafkaConnectionManager):  # type: ignore[misc]
         try:
             return await super()._do_bootstrap(deadline)
         except KafkaTimeoutError as error:
-            if self._newest_error is None:
+            if not self._errors:
                 raise
-            raise KafkaTimeoutError(f"{error.args[0]}: {self._newest_error}") from error
+            raise KafkaTimeoutError(f"{error.args[0]}: {'; '.join(self._errors)}") from error

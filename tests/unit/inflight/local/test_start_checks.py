@@ -1,16 +1,19 @@
 """inflight.local.start_checks: what is refused before a process is started, with where it was written and what to do."""
 
 import socket
+import subprocess
+import sys
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from inflight.local.child_process import free_port
 from inflight.local.data_directory import is_in_use, locked
 from inflight.local.errors import DataDirectoryInUse
-from inflight.local.start_checks import KAFKA_PORT, engine_faults, gateway_faults, port_faults, up_faults
+from inflight.local.start_checks import KAFKA_PORT, bridge_faults, engine_faults, gateway_faults, port_faults, up_faults
 from streaming.config.errors import ConfigurationError
 from streaming.config.settings import Settings, load_settings
 
@@ -121,9 +124,10 @@ def test_a_flag_without_a_key_is_named_as_it_was_written() -> None:
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "no-such-host.invalid"])
 def test_an_address_of_another_machine_is_named(host: str) -> None:
-    [(key, fault)] = port_faults([(("gateway", "port"), host, free_port())])
-    assert key == ("gateway", "port")
-    assert "give a host name or an address of this machine" in fault
+    for port in 0, free_port():
+        [(key, fault)] = port_faults([(("gateway", "port"), host, port)])
+        assert key == ("gateway", "port")
+        assert "give a host name or an address of this machine" in fault
 
 
 def test_a_certificate_of_another_key_is_refused(refused: Callable[..., list[str]], tmp_path: Path) -> None:
@@ -145,6 +149,24 @@ def test_engine_and_gateway_check_what_is_theirs(tmp_path: Path) -> None:
         assert [key for key, _ in engine_faults(settings)] == [("engine", "data_dir"), ("metrics", "engine_port")]
         assert [key for key, _ in gateway_faults(settings, is_one_of_several=False)] == [("gateway", "port")]
         assert list(gateway_faults(settings, is_one_of_several=True)) == []
+
+
+def test_a_bridge_checks_the_files_of_its_tls() -> None:
+    tls = {"tls_cafile": "/nowhere/ca.pem", "tls_keyfile": "/nowhere/key.pem"}
+    assert [key for key, _ in bridge_faults(Settings(bridge={"tls": True, **tls}))] == [("bridge", name) for name in tls]
+    assert list(bridge_faults(Settings(bridge=tls))) == []
+
+
+def test_a_full_disk_is_named(refused: Callable[..., list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=1 << 20))
+    [problem] = refused()
+    assert f"engine.data_dir: the disk of {tmp_path} is full: make room there" in problem
+
+
+@pytest.mark.processes
+def test_a_gateway_checks_its_start_without_spark() -> None:
+    code = "import sys, inflight.local.start_checks; print('pyspark' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 
 
 def test_ports_of_a_running_up_are_not_blamed(refused: Callable[..., list[str]], tmp_path: Path) -> None:
