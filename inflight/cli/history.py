@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 import typer
 
 from inflight.cli.history_source import Client, From, MaxRecords, Since, open_source
-from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
+from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
 from streaming.history.sources.source import DEFAULT_MAX_RECORDS, SourceChoice
 
 if TYPE_CHECKING:
@@ -268,7 +268,7 @@ def sql(
     from streaming.history.session import HistorySession
     from streaming.terminal import write_json, write_table
 
-    with HistorySession(load(config, overrides, data_dir), spark_jars()) as history:
+    with HistorySession(load_for_running_system(config, overrides, data_dir), spark_jars()) as history:
         history.views(question)
         answer = history.sql(question)
         found = history.documents(answer.limit(limit))
@@ -293,7 +293,7 @@ def report(
     from streaming.history.session import HistorySession
     from streaming.terminal import say
 
-    with HistorySession(load(config, overrides, data_dir), spark_jars()) as history:
+    with HistorySession(load_for_running_system(config, overrides, data_dir), spark_jars()) as history:
         path = write_report(history, output, hours=hours)
     say(str(path))
     if show:

@@ -80,7 +80,7 @@ def load_for_running_system(
         file = Path(running.config) if config is None and running.config else config
         theirs = [*running.overrides, f"kafka.bootstrap_servers={running.kafka}", "kafka.security_protocol=PLAINTEXT"]
         return load(file, [*theirs, *(overrides or ())], directory, checks=checks)
-    if not directory.exists() and settings.kafka.bootstrap_servers == type(settings.kafka)().bootstrap_servers:
+    if config is None and not directory.exists() and settings.kafka.bootstrap_servers == type(settings.kafka)().bootstrap_servers:
         from streaming.terminal import say
 
         say(

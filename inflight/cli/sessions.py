@@ -43,7 +43,7 @@ def sessions(
     from streaming.history.times import time_of_day
     from streaming.terminal import write_json, write_table
 
-    found = _listed(load(config, overrides, data_dir), where, limit)
+    found = _listed(load_for_running_system(config, overrides, data_dir), where, limit)
     if json:
         write_json(found)
         return
