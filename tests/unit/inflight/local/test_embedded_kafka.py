@@ -30,3 +30,18 @@ def test_a_start_that_cannot_write_fails_with_an_instruction(
     with pytest.raises(ChildProcessFailed, match="No space left on device") as raised:
         EmbeddedKafka(tmp_path, jars=NOTHING).start()
     assert advice in str(raised.value)
+
+
+def test_what_a_killed_broker_has_unpacked_is_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    left = tmp_path / "kafka" / "tmp" / "libzstd-jni.so"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(b"x")
+    commands: list[list[str]] = []
+    monkeypatch.setattr(EmbeddedKafka, "_java", lambda self, *options: list(options))
+    monkeypatch.setattr(EmbeddedKafka, "_format", lambda self: None)
+    monkeypatch.setattr(embedded_kafka, "archive_options", lambda name, jars: ())
+    monkeypatch.setattr(embedded_kafka, "kafka_classpath", lambda jars: "")
+    monkeypatch.setattr(embedded_kafka, "start_child", lambda command, **options: commands.append(command))
+    EmbeddedKafka(tmp_path, jars=NOTHING).spawn()
+    assert commands
+    assert list(left.parent.iterdir()) == []
