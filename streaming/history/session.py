@@ -25,6 +25,7 @@ from streaming.engine.spark_session import SparkJars
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
+from streaming.history.questions import checked_condition, checked_query
 from streaming.history.sources.delta import DeltaSource
 from streaming.history.sources.source import Source
 from streaming.history.spark import history_spark
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 SESSIONS: Final = "sessions"
-_READ_ONLY: Final = ("describe", "desc", "show", "explain")
-_QUERIES: Final = ("select", "with", "values", "table", "from", "(")
 
 
 class HistorySession:
@@ -119,27 +118,21 @@ class HistorySession:
             raise NoArchive.at(self._settings.tables_location)
 
     def sql(self, question: str) -> DataFrame:
-        """Returns the answer to one SQL query over the views; call `views` with it before. Raises BadQuestion."""
-        text = question.strip().rstrip(";").strip()
-        word = text[:1] if text.startswith("(") else text.split(maxsplit=1)[0].lower() if text else ""
-        if word in _QUERIES:
-            # Any text is a query, and cannot write, as a subquery.
-            text = f"SELECT * FROM ({text})"  # noqa: S608  # nosec B608
-        elif word not in _READ_ONLY:
-            raise BadQuestion(
-                f"{word or 'nothing'!r} is no question: ask with {', '.join(_QUERIES[:4])}, {', '.join(_READ_ONLY)}"
-            )
+        """Returns the answer to one SQL query over the views; call `views` with it before.
+
+        Raises BadQuestion, also for a query that reads anything but the views, or calls Java.
+        """
         try:
-            return self.spark.sql(text)
+            return checked_query(self.spark, question)
         except PySparkException as error:
             raise self._explained(error) from error
 
     def where(self, rows: DataFrame, condition: str | None) -> DataFrame:
-        """Returns the rows for which a SQL condition holds; None = all. Raises BadQuestion."""
+        """Returns the rows for which a SQL condition holds; None = all. Raises BadQuestion as `sql` does."""
         if condition is None:
             return rows
         try:
-            return rows.where(condition)
+            return checked_condition(rows, condition)
         except PySparkException as error:
             raise BadQuestion(f"--where {condition}: {_first_line(error)}. The columns are {', '.join(rows.columns)}") from error
 
