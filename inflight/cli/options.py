@@ -65,6 +65,7 @@ def load_for_running_system(
     data_dir: Path | None = None,
     *,
     checks: "Callable[[Settings], Iterable[tuple[KeyPath, str]]]" = lambda settings: (),
+    asks_kafka: bool = True,
 ) -> "Settings":
     """Returns the settings for a command that asks a running `inflight up`, if there is one on the data directory.
 
@@ -80,6 +81,8 @@ def load_for_running_system(
         file = Path(running.config) if config is None and running.config else config
         theirs = [*running.overrides, f"kafka.bootstrap_servers={running.kafka}", "kafka.security_protocol=PLAINTEXT"]
         return load(file, [*theirs, *(overrides or ())], directory, checks=checks)
+    if not asks_kafka:
+        return settings
     if config is None and not directory.exists() and settings.kafka.bootstrap_servers == type(settings.kafka)().bootstrap_servers:
         from streaming.terminal import say
 

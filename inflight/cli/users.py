@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 
-from inflight.cli.options import Config, Overrides
+from inflight.cli.options import Config, Overrides, load_for_running_system
 from streaming.terminal import say
 
 app = typer.Typer(help="Users and passwords of devices: the file gateway.login.password_file.", no_args_is_help=True)
@@ -67,7 +67,7 @@ def list_users(file: File = None, config: Config = None, overrides: Overrides = 
 def _path(file: Path | None, config: Path | None, overrides: list[str] | None) -> Path:
     if file is not None:
         return file
-    configured = load_for_running_system(config, overrides).gateway.login.password_file
+    configured = load_for_running_system(config, overrides, asks_kafka=False).gateway.login.password_file
     if not configured:
         raise typer.BadParameter("give --file FILE, or set gateway.login.password_file")
     return Path(configured)
