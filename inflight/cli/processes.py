@@ -13,6 +13,8 @@ from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, wat
 from streaming.terminal import console, say
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from inflight.local.endpoints import Endpoints
     from streaming.config.section import KeyPath
     from streaming.config.settings import Settings
@@ -92,6 +94,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     configure_logging(json=json_logs)
     stop = threading.Event()
     is_ready = False
+    at_interrupt: list[Callable[[], None]] = []
 
     def interrupt(number: int, _frame: object) -> None:
         if is_ready:
@@ -99,6 +102,8 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             threading.Thread(target=stop.set).start()
         else:
             # Spark cannot be stopped while it starts. The JVM ends with its standard input, and the checkpoint survives.
+            for call in at_interrupt:
+                call()
             os.write(2, b"inflight: interrupted during the start; nothing is lost\n")
             os._exit(_SIGNALLED + number)
 
@@ -122,6 +127,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from streaming.spark_internals.jvm import under_spark_submit
 
     ends = EndCounter(settings)
+    at_interrupt.append(ends.stop_asked)
     collector = EngineCollector(
         hangs=report_hangs(settings.engine.data_dir).count,
         ends_in_a_row=lambda: ends.count,

@@ -47,11 +47,17 @@ class EndCounter:
         self._now = now or (lambda: datetime.datetime.now(datetime.UTC))
         self._log_begin = 0
         self._before = EngineEnds()
+        self._is_counting = False
 
     @property
     def count(self) -> int:
         """Returns the ends in a row before this engine; 0 once it has completed a micro-batch."""
         return self._before.count
+
+    def stop_asked(self) -> None:
+        """Takes back the count of a start that is interrupted. Call it before the process exits without leaving the `with`."""
+        if self._is_counting:
+            self._write(self._before)
 
     def observe(self, batch: BatchProgress) -> None:
         if self._before != EngineEnds():
@@ -69,6 +75,7 @@ class EndCounter:
         self._before = replace(found, runs=False)
         self._log_begin = self._spark_log.stat().st_size if self._spark_log.exists() else 0
         self._report(found)
+        self._is_counting = True
         self._write(replace(found, runs=True))
         return self
 
@@ -97,7 +104,7 @@ class EndCounter:
                 "the reason; `kafka-console-consumer.sh` with its partition and offset shows it",
             )
         if isinstance(error, InflightError):
-            return _short(str(error)), "see the end of logs/engine.log, or of whatever keeps the engine's output"
+            return _short(str(error)), "do what it says; the whole text is at the end of logs/engine.log"
         text = f"{type(error).__name__}: {error}"
         action = "logs/spark.log in the data directory says why; start the engine again, and report it if it ends the same way"
         return (_short(f"the JVM is gone ({text})") if isinstance(error, ConnectionError | EOFError) else _short(text)), action

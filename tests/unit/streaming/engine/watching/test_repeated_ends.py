@@ -96,6 +96,17 @@ def test_a_stop_that_was_asked_for_does_not_count(settings: Settings, stop: Base
     assert ends(settings) == EngineEnds()
 
 
+def test_an_interrupted_start_does_not_count(settings: Settings) -> None:
+    run(settings, QueryFailed("a reason"))
+    counter = EndCounter(settings)
+    counter.stop_asked()
+    assert ends(settings).count == 1, "it has not begun"
+    counter.__enter__()
+    counter.stop_asked()  # and the process exits
+    EndCounter(settings).__enter__()
+    assert ends(settings).count == 1
+
+
 def test_an_end_without_a_word_is_counted_by_the_next_start(settings: Settings) -> None:
     for count in (0, 1, 2):
         EndCounter(settings).__enter__()  # and killed
