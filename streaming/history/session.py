@@ -20,6 +20,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.archive.tables import TABLES
+from streaming.engine.ownership.checkpoint_checks import check_unused_checkpoint
 from streaming.engine.session_rows import json_documents, longest_queues, session_rows
 from streaming.engine.spark_session import SparkJars
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
@@ -74,8 +75,10 @@ class HistorySession:
 
         Raises:
             NoArchive: There is no checkpoint.
+            DamagedCheckpoint: There is one, and it cannot be read.
         """
         location = self._settings.sessions_checkpoint
+        check_unused_checkpoint(location)
         try:
             return session_rows(self.spark, location, blobs=blobs)
         except SPARK_ERRORS as error:

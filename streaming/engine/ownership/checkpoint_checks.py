@@ -47,6 +47,18 @@ def check_checkpoint(files: CheckpointFiles, settings: Settings, report: TopicRe
     check_checkpoint_topics(files, settings, report, _sessions_use(files))
 
 
+def check_unused_checkpoint(location: str) -> None:
+    """Checks the files of a checkpoint before a question reads it. Raises DamagedCheckpoint.
+
+    One that an engine uses is not checked, because its files change meanwhile; nor one that is not on a local path, or that this
+    user may not write.
+    """
+    if not is_local_path(location):
+        return
+    with suppress(TimeoutError, PermissionError), hold_local_checkpoint(location, timeout_s=0):
+        check_damage(CheckpointFiles(None, location))
+
+
 @contextmanager
 def explaining_failures(files: CheckpointFiles, settings: Settings) -> Iterator[None]:
     """Raises what is wrong with the checkpoint or the topics instead of the QueryFailed of a query that died of it."""
