@@ -159,7 +159,8 @@ class GroupConsumer:
         code, text = error.code(), error.str()
         if code == KafkaError.FENCED_INSTANCE_ID or (code == KafkaError._FATAL and "fenced" in text):
             raise MemberFenced(text)
-        if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET) or error.fatal():
+        # librdkafka decompresses at most 100 MB of zstd, and would stay at a batch with more for ever.
+        if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET, KafkaError._BAD_COMPRESSION) or error.fatal():
             raise KafkaFailed(text)
         if self._log_throttle.is_due(code):  # a missing permission or topic: librdkafka tries again
             _log.warning("kafka_consumer", topic=self._topic, error=text)

@@ -4,6 +4,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import confluent_kafka
@@ -13,7 +14,7 @@ from prometheus_client import CollectorRegistry
 
 from inflight import Producer
 from inflight.cli.send_display import producer_settings
-from sinks.kafka.group_consumer import GroupConsumer, PartitionsAssigned
+from sinks.kafka.group_consumer import GroupConsumer, KafkaFailed, PartitionsAssigned
 from streaming.config.settings import Settings
 from streaming.engine.leases.topic import LeaseTopic
 from streaming.history.sources.kafka import KafkaSource
@@ -143,3 +144,46 @@ def test_a_large_record_that_became_small_is_read(kafka: SharedKafka, codec: str
     assert next(consumer).value == LARGE
     assert next(consumer).value == LARGE
     consumer.close()
+
+
+def test_a_router_goes_on_behind_a_batch_that_librdkafka_cannot_decompress(kafka: SharedKafka) -> None:
+    topic = f"codecs-bomb-{uuid.uuid4().hex[:8]}"
+    create_topics(kafka.bootstrap_servers, topic, partitions=1)
+    bombs = kafka_python.KafkaProducer(
+        bootstrap_servers=kafka.bootstrap_servers, compression_type="zstd", max_request_size=1 << 30
+    )
+    new = partial(
+        GroupConsumer,
+        topic,
+        bootstrap_servers=kafka.bootstrap_servers,
+        group_id=topic,
+        group_instance_id=None,
+        session_timeout_ms=6_000,
+        fetch_max_wait_ms=50,
+        options={},
+        resumes=False,
+    )
+    consumer = new()
+    read: list[bytes | None] = []
+
+    def poll() -> None:
+        nonlocal consumer
+        try:
+            read.extend(record.value for records in consumer.poll(0.1, 100).values() for record in records)
+        except KafkaFailed:  # as the router does
+            consumer.close()
+            consumer = new()
+
+    def reads_what_is_sent() -> bool:
+        poll()
+        bombs.send(topic, b"small")
+        return b"small" in read
+
+    try:
+        wait_until(reads_what_is_sent, "the consumer has its partition")
+        bombs.send(topic, bytes(200 << 20)).get(60)
+        read.clear()
+        wait_until(reads_what_is_sent, "a record behind the batch")
+    finally:
+        consumer.close()
+        bombs.close()

@@ -198,6 +198,7 @@ FENCED = KafkaError(KafkaError._FATAL, "Fatal error: Static consumer fenced by o
         (KafkaError(KafkaError.FENCED_INSTANCE_ID), MemberFenced),
         (KafkaError(KafkaError._FATAL, "something else"), KafkaFailed),
         (KafkaError(KafkaError._AUTO_OFFSET_RESET), KafkaFailed),
+        (KafkaError(KafkaError._BAD_COMPRESSION), KafkaFailed),
     ],
 )
 def test_errors_for_which_another_consumer_is_the_cure(
