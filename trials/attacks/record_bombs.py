@@ -1,7 +1,7 @@
 """Records that hold far more than they take in Kafka's log, written one after the other, and how long others wait meanwhile.
 
-Each bomb is written when the one before it has become a dead letter. A device connects with one new client id after the other:
-only the engine can accept it.
+Each bomb is written when the one before it has become a dead letter. A device of MQTT 3.1.1 connects with one new client id
+after the other, without Clean Start: only the engine can accept it.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class RecordBombs:
         while True:
             bomb, started_s = self._bomb, time.monotonic()
             try:
-                async with await Device.open(self._address, packets.connect_clean(token_hex(8))):
+                async with await Device.open(self._address, packets.connect_kept(token_hex(8))):
                     self._wait(f"ms, the longest CONNECT: {bomb}", started_s)
             except (Refused, EOFError, OSError):
                 self._done["CONNECTs in vain"] += 1

@@ -46,6 +46,8 @@ LIMITS: Final = DeviceLimits(max_connections=4_000, max_total_unconfirmed_bytes=
 """Limits below the defaults where the attackers here would not reach the defaults."""
 _CHANGED: Final = ("max_connections", "max_total_unconfirmed_bytes", "max_total_buffered_bytes")
 _NICE: Final = 10
+_COPIES: Final = 2
+"""librdkafka decompresses a batch, and the value of each record is a Python object."""
 _READY_S: Final = 120.0
 _PAUSE_S: Final = 3.0
 _REST: Final = 1.25
@@ -116,10 +118,11 @@ def _gateway_watch(data_dir: Path) -> GatewayWatch:
 def _phase(name: str, settings: Settings, up: UpProcess, devices: GoodDevices, watch: GatewayWatch) -> Phase:
     """name: of the attack; empty = none."""
     lost, from_s = devices.lost, time.time()
-    what, said = "undisturbed", Said()
+    what, said, extra_bytes = "undisturbed", Said(), 0
     if name:
         attack = ATTACKS[name]
         size = attack.small if settings.is_small else attack.size
+        extra_bytes = _COPIES * size * MIB if attack.writes else 0
         what = attack.what.format(size=size, messages=attack.messages)
         from_s, said = _attack(name, size, settings.seconds, up)
     else:
@@ -134,6 +137,7 @@ def _phase(name: str, settings: Settings, up: UpProcess, devices: GoodDevices, w
         lost=devices.lost - lost,
         gateway=watch.usage(),
         attacker=said,
+        extra_bytes=extra_bytes,
     )
 
 

@@ -66,7 +66,9 @@ def batches(data: bytes) -> Iterator[BatchFacts]:
 def _records(batch: memoryview) -> Iterator[RecordFacts]:
     base, _, _, _, _, attributes, _, first_ms, greatest_ms, _, _, _, count = _HEADER.unpack_from(batch)
     content = _Content(_decompressed(batch[_HEADER.size :], attributes & _CODEC))
+    end = 0
     for _ in range(count):
+        content.skip(end - content.position)  # only when the next record is asked for: this one may be of hundreds of MB
         size = content.varint()
         end = content.position + size
         content.skip(1)  # attributes
@@ -74,7 +76,6 @@ def _records(batch: memoryview) -> Iterator[RecordFacts]:
         offset = base + content.varint()
         key_bytes = content.varint()
         key = content.take(min(key_bytes, MOST_KEY_BYTES)) if key_bytes >= 0 else None
-        content.skip(end - content.position)
         yield RecordFacts(offset, greatest_ms if attributes & _LOG_APPEND_TIME else timestamp_ms, size, key)
 
 

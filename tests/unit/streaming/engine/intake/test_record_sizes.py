@@ -51,9 +51,9 @@ def test_an_empty_header_counts_as_it_is_stored() -> None:
 
 @pytest.mark.parametrize("codec", [1, 3, 4], ids=["gzip", "lz4", "zstd"])
 def test_a_record_of_many_megabytes_takes_no_memory(codec: int) -> None:
-    data = batch((1, b"k", bytes(200 * MIB), []), codec=codec)
+    data = batch((1, b"k", bytes(200 * MIB), []), (1, b"k", b"", []), codec=codec)
     before_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    ((record,),) = found(data)
+    ((record, _),) = found(data)
     assert record.size_bytes > 200 * MIB
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before_kib < 32 << 10
 
@@ -65,15 +65,15 @@ def test_the_last_batch_of_an_answer_may_be_cut() -> None:
 
 
 def test_a_batch_that_ends_within_a_record_is_damaged() -> None:
-    whole = batch((1, b"k", b"value", []))
-    shorter = bytearray(whole[:-3])
+    whole = batch((1, b"k", b"value", []), (1, b"k", b"value", []))
+    shorter = bytearray(whole[:-10])
     shorter[8:12] = (len(shorter) - 12).to_bytes(4, "big")
     with pytest.raises(EOFError):
         found(bytes(shorter))
 
 
 def test_a_record_that_is_longer_than_it_says_is_damaged() -> None:
-    data = bytearray(batch((1, b"key", b"value", [])))
+    data = bytearray(batch((1, b"key", b"value", []), (1, b"key", b"value", [])))
     data[61] = 4  # the length of the record, two in this coding
     with pytest.raises(ValueError, match="longer"):
         found(bytes(data))
