@@ -5,7 +5,10 @@ two take longer than `timeout_s`. A new certificate is used for new sockets only
 """
 
 import asyncio
+import errno
 import ipaddress
+import os
+import resource
 import socket
 import ssl
 from collections.abc import Callable
@@ -36,6 +39,27 @@ class ListenerStep(StrEnum):
     WEBSOCKET = "WebSocket"
 
 
+class AcceptFailures:
+    """Says once a minute that sockets cannot be accepted, mostly because this process has too many open files."""
+
+    def __init__(self) -> None:
+        self._log = LogThrottle(_log.error, "cannot_accept", "still_cannot_accept", max_lines=1)
+
+    def log(self, error: OSError) -> None:
+        most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        action = "raise the limit of open files (ulimit -n) above limits.max_connections; devices that are connected stay"
+        self._log.line(error=error.strerror or str(error), open_files_limit=most, action=action)
+
+    def poll(self) -> None:
+        """Looks whether this process may open a file now. The event loop's own server closes new sockets in silence otherwise."""
+        self._log.flush()
+        try:
+            os.close(os.open(os.devnull, os.O_RDONLY))
+        except OSError as error:
+            if error.errno in (errno.EMFILE, errno.ENFILE):
+                self.log(error)
+
+
 class Listener:
     """Accepts sockets from its creation on. Raises UnusableFile for its files, OSError for its address.
 
@@ -52,6 +76,7 @@ class Listener:
         new_protocol: Callable[[ConnectionSlot], asyncio.Protocol],
         refused: RefusalLog,
         counts: ConnectionCounts,
+        accept_failures: AcceptFailures,
         *,
         timeout_s: float,
         shares_port: bool = False,
@@ -65,7 +90,7 @@ class Listener:
         self._files = WatchedFiles(settings.file_names)
         self._context = tls_context(settings)
         self.sockets = listening_sockets(settings.host, settings.port, shares_port=shares_port)
-        self._cannot_accept = LogThrottle(_log.error, "cannot_accept", "still_cannot_accept", max_lines=1)
+        self._accept_failures = accept_failures
         self._opening: set[asyncio.Task[None]] = set()
         self._accepting = [asyncio.get_running_loop().create_task(self._accept(listening)) for listening in self.sockets]
 
@@ -76,7 +101,6 @@ class Listener:
 
     def poll(self, *, read_files: bool = False) -> None:
         """Reads a changed certificate, or any (read_files). An unusable one leaves the old one in force. Call it every second."""
-        self._cannot_accept.flush()
         if self._files.changed() or read_files:
             try:
                 self._context = tls_context(self._settings)
@@ -100,7 +124,7 @@ class Listener:
             try:
                 accepted, peer = await loop.sock_accept(listening)
             except OSError as error:
-                self._cannot_accept.line(error=str(error), action="raise the limit of open files (ulimit -n)")
+                self._accept_failures.log(error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             slot = self._counts.acquire("" if self._proxies else peer[0])

@@ -10,7 +10,7 @@ from sinks.log_throttle import RefusalLog
 from sinks.mqtt.access.authenticator import ListenerAuthPolicy, auth_policy_of
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.tcp_keepalive import keep_alive
-from sinks.mqtt.listeners.listener import Listener
+from sinks.mqtt.listeners.listener import AcceptFailures, Listener
 from sinks.mqtt.listeners.listening import BACKLOG, listening_sockets
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
@@ -36,6 +36,7 @@ class Listeners:
         self._counts = counts
         self._new_protocol = new_protocol
         self._refused = RefusalLog(counters.sockets_refused, _log.info, "socket_refused", "more_sockets_refused", label="step")
+        self._accept_failures = AcceptFailures()
         self._plain: list[asyncio.Server] = []
         self._others: list[Listener] = []
 
@@ -68,6 +69,7 @@ class Listeners:
     def poll(self, *, read_files: bool = False) -> None:
         """Does as `Listener.poll` for each."""
         self._refused.flush()
+        self._accept_failures.poll()
         for listener in self._others:
             listener.poll(read_files=read_files)
 
@@ -104,6 +106,7 @@ class Listeners:
             new_protocol,
             self._refused,
             self._counts,
+            self._accept_failures,
             timeout_s=timeout_s,
             shares_port=self._settings.shares_ports,
         )

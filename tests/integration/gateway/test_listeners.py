@@ -1,5 +1,6 @@
 """A gateway's listeners as a whole: what is said at the start, and what stops it."""
 
+import resource
 import socket
 from pathlib import Path
 
@@ -11,6 +12,8 @@ from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP
 from tests.unit.sinks.mqtt.listeners.test_listening import needs_ipv6
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
@@ -82,3 +85,20 @@ def test_every_address_of_a_listener_takes_devices(host: str) -> None:
             with socket.create_connection((address, port)) as device:
                 device.sendall(connect(payload=text(address)))
                 assert device.recv(100) == bytes.fromhex("20020000")
+
+
+def test_a_gateway_at_its_limit_of_open_files_says_so_and_goes_on() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with capture_logs() as lines, running_gateway() as gateway, gateway.socket() as before:
+        before.send(connect(payload=text("before")))
+        before.expect("20020000")
+        resource.setrlimit(resource.RLIMIT_NOFILE, (before.socket.fileno(), hard))
+        try:
+            wait_until(lambda: any(line["event"] == "cannot_accept" for line in lines), "it says so")
+            before.send(PINGREQ)
+            before.expect(PINGRESP)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        with gateway.socket() as after:
+            after.send(connect(payload=text("after")))
+            after.expect("20020000")
