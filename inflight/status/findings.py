@@ -13,6 +13,7 @@ _SLOW_BATCH_S: Final = 10.0
 _OLD_MESSAGE_S: Final = 3 * 3_600.0
 _NEARLY_FULL: Final = 0.9
 _LONG_TRANSACTION_S: Final = 10.0
+_CONTESTED: Final = "inflight_gateway_clients_contested"
 _ERROR_COUNTERS: Final = {
     "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
@@ -111,7 +112,15 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
             yield Finding(Severity.CRITICAL, f"the {where} does not answer: {process.error}", action)
         for condition in process.missing:
             yield Finding(Severity.CRITICAL, f"the {where} is not ready: {condition.what}", condition.action)
+        yield from _contest_findings(process, where)
         yield from _counter_findings(process, where)
+
+
+def _contest_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
+    if contested := process.values.get(_CONTESTED, 0):
+        what = f"the {where}: {contested:,.0f} client ids are used by several devices, which take each other's connection"
+        action = "give each device its own client id; the gateway's log names these: client_id_contested"
+        yield Finding(Severity.WARNING, what, action)
 
 
 def _counter_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:

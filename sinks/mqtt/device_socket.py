@@ -27,6 +27,10 @@ _LINGER_S: Final = 5.0
 _READ_FIRST_S: Final = 0.1
 _LATE_MS: Final = 500
 """A timer that is so late had to wait for this process, and what devices have sent meanwhile is not read yet."""
+_MAX_CONTEST_WAIT_MS: Final = 5_000
+"""A CONNECT of a contested client waits at most this long here; then it is refused, and its device tries again."""
+_REFUSED_CONTEST: Final = CloseReason("another device uses this client id", "", ReasonCode.SERVER_BUSY)
+_CONTESTED: Final = "give each device a client id of its own; until then each CONNECT of this one waits longer"
 _TOO_MUCH_HELD: Final = CloseReason("the gateway holds too much for all devices", "gateway", ReasonCode.QUOTA_EXCEEDED)
 
 
@@ -114,6 +118,8 @@ class DeviceSocket(asyncio.Protocol):
             host.limits.buffered.update(self, held_bytes if self._is_counted else 0)
         if effects.close:
             self._log_refusal()
+            if self.connection.was_taken_over:
+                self._count_takeover()
             host.limits.connects.leave(self)
             host.limits.unconfirmed.readers.pop(self, None)
             host.forget(self)
@@ -126,6 +132,13 @@ class DeviceSocket(asyncio.Protocol):
         if reason and self._slot is not None:
             self.connection.refused_because = ""
             self._host.limits.refused_connects.line(address=self._slot.address, reason=reason)
+
+    def _count_takeover(self) -> None:
+        self.connection.was_taken_over = False
+        host, address = self._host, "" if self._slot is None else self._slot.address
+        host.counters.takeovers += 1
+        if takeovers := host.limits.takeovers.record(self.client_id, host.now_ms()):
+            host.limits.contests.line(client_id=self.client_id, address=address, takeovers=takeovers, action=_CONTESTED)
 
     def _read(self, wants_data: bool) -> None:
         assert self._transport is not None
@@ -216,10 +229,32 @@ class DeviceSocket(asyncio.Protocol):
             registration = host.register(self, request, client_id, arrival.waited_ms)
         if registration is not None and request.refusal is None:
             host.limits.connections.connect_read(slot)
-            turn = host.limits.connects.enter(self, slot.host)
-            if turn is Turn.NEVER:
-                host.limits.refusals.refused(Limit.WAITING_CONNECTS, slot.address)
+            wait_ms = host.limits.takeovers.wait_ms(registration.client_id, host.now_ms())
+            if wait_ms:
+                turn = Turn.LATER
+                longest_ms = min(_MAX_CONTEST_WAIT_MS, host.settings.connect_timeout_ms // 2)
+                self._loop.call_later(min(wait_ms, longest_ms) / 1_000, self._contest_waited)
+            else:
+                turn = self._enter_queue(slot)
         self.feed(self.connection.registered, request, registration, turn)
+
+    def _enter_queue(self, slot: ConnectionSlot) -> Turn:
+        turn = self._host.limits.connects.enter(self, slot.host)
+        if turn is Turn.NEVER:
+            self._host.limits.refusals.refused(Limit.WAITING_CONNECTS, slot.address)
+        return turn
+
+    def _contest_waited(self) -> None:
+        """A CONNECT of a contested client has waited here. It goes on, or is refused if that was not enough."""
+        host, slot = self._host, self._slot
+        if self.connection.is_closed or slot is None:
+            return
+        is_early = host.limits.takeovers.wait_ms(self.client_id, host.now_ms()) > 0
+        turn = Turn.NEVER if is_early else self._enter_queue(slot)
+        if turn is Turn.NOW:
+            self.turn_has_come()
+        elif turn is Turn.NEVER:
+            self.feed(self.connection.close, _REFUSED_CONTEST, 0)
 
     def turn_has_come(self) -> None:
         """Implements WaitingConnect."""

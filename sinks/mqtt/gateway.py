@@ -284,6 +284,7 @@ class Gateway(CommandHost[DeviceSocket]):
         unsent = [socket.unsent_bytes for socket in self._sockets]
         self.counters.unsent_bytes = sum(unsent)
         self.limits.buffered.measure()
+        self.counters.clients_contested = self.limits.takeovers.contested(self.now_ms())
         self.counters.fair_share = self.limits.rate_limiter.share
         self.counters.buffered_bytes = self.limits.buffered.size_bytes
         self.counters.writers_blocked = sum(size > self.settings.max_write_buffer_bytes for size in unsent)

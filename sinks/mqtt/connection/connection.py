@@ -122,6 +122,7 @@ class WireConnection:
     key: bytes = b""
     connection_id: int = 0
     partition: int = -1
+    was_taken_over: bool = False
     refused_because: str = ""
     """Why the first packet was not accepted as a CONNECT; empty = it was, or has not come."""
     _frames: FrameBuffer = field(init=False)
@@ -426,6 +427,7 @@ class WireConnection:
 
     def _close_for_engine(self, command: CloseConnection) -> None:
         taken_over = command.reason_code == ReasonCode.SESSION_TAKEN_OVER
+        self.was_taken_over |= taken_over and self.phase in OPEN
         if taken_over and self._oldest_unanswered() and not self._is_end_told:
             self._tell_lost(_TAKEN_OVER, 0)
         self._is_end_told |= taken_over or command.newest_connection_id > 0 or self.phase not in OPEN

@@ -12,6 +12,7 @@ from sinks.mqtt.limits.connect_queue import ConnectQueue
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
 from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.takeovers import Takeovers
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -32,6 +33,8 @@ class GatewayLimits:
         self.unconfirmed = Unconfirmed(limits, self.refusals.refused, loop.call_soon)
         self.buffered = Buffered(limits, loop.call_soon)
         self.rate_limiter = AdaptiveRateLimiter(limits)
+        self.takeovers = Takeovers()
+        self.contests = LogThrottle(_log.warning, "client_id_contested", "more_client_ids_contested")
         self.connects = ConnectQueue(limits, loop, answer_timeout_ms=settings.accept_timeout_ms, limiter=self.rate_limiter)
 
     def flush_logs(self) -> None:
@@ -39,6 +42,7 @@ class GatewayLimits:
         self.refusals.flush()
         self.refused_connects.flush()
         self.late_connects.flush()
+        self.contests.flush()
 
     def reconfigure(self, limits: DeviceLimits) -> None:
         """Applies other limits. Those of single connections hold for new connections only."""

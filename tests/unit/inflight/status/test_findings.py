@@ -106,6 +106,12 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             "is not ready: no lease",
             "check",
         ),
+        (
+            process("gateway", values={"inflight_gateway_clients_contested": 2}),
+            Severity.WARNING,
+            "the gateway at a:1: 2 client ids are used by several devices",
+            "client_id_contested",
+        ),
         (process("gateway", values={"inflight_gateway_bugs_total": 2}), Severity.NOTE, "2 connections were closed", "its log"),
         (
             process("engine", values={"inflight_engine_last_micro_batch_seconds": 12.0}),

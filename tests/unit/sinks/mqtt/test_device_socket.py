@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from sinks.kafka.append import Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
@@ -12,8 +13,10 @@ from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from tests.support.waiting import DEADLINE_S
-from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
+from state.commands import CloseConnection
+from state.model import ReasonCode
+from tests.support.waiting import DEADLINE_S, until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 SETTINGS = GatewaySettings()
 CONNACK = bytes.fromhex("20020000")
@@ -183,6 +186,76 @@ def test_devices_are_read_before_they_count_as_silent_after_a_standstill() -> No
             socket._on_timer()
             assert not closed.is_set()
             await asyncio.wait_for(closed.wait(), DEADLINE_S)
+        finally:
+            host.gateway.stop()
+
+    asyncio.run(run())
+
+
+def taken_over(host: Host) -> Transport:
+    """Returns the transport of a connection of c1 that another one has taken over."""
+    socket, transport = host.socket()
+    socket.data_received(connect(level=5))
+    host.confirm()
+    assert transport.take()[3] == 0
+    command = CloseConnection(
+        connection_id=socket.connection.connection_id, partition=0, sequence=1, reason_code=ReasonCode.SESSION_TAKEN_OVER
+    )
+    socket.feed(socket.connection.apply, (command,), "")
+    assert transport.take()[2] == ReasonCode.SESSION_TAKEN_OVER
+    return transport
+
+
+def test_takeovers_of_one_client_in_a_row_are_counted_and_logged() -> None:
+    """Two devices with one client id would take each other's connection for ever."""
+
+    def scenario(host: Host) -> None:
+        with capture_logs() as lines:
+            for _ in range(4):
+                assert taken_over(host).is_closed
+        assert [line["takeovers"] for line in lines if line["event"] == "client_id_contested"] == [4]
+        assert host.gateway.counters.takeovers == 4
+        host.gateway.count_load()
+        assert host.gateway.counters.clients_contested == 1
+
+    on_loop(scenario)
+
+
+def test_another_device_of_a_contested_client_gets_its_turn_after_the_wait() -> None:
+    async def run() -> None:
+        host = Host()
+        try:
+            for _ in range(4):
+                host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 900)
+            socket, transport = host.socket()
+            socket.data_received(connect(level=5))
+            host.confirm()
+            assert transport.take() == b"", "it waits for 100 ms"
+            await until(lambda: host.unconfirmed, "it goes on")
+            host.confirm()
+            assert transport.take()[3] == 0
+        finally:
+            host.gateway.stop()
+
+    asyncio.run(run())
+
+
+def test_a_wait_that_is_too_long_ends_with_server_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.mqtt.device_socket._MAX_CONTEST_WAIT_MS", 10)
+
+    async def run() -> None:
+        host = Host()
+        try:
+            for _ in range(9):
+                host.gateway.limits.takeovers.record("c1", host.gateway.now_ms())
+            socket, transport = host.socket()
+            socket.data_received(connect(level=5))
+            await until(lambda: transport.is_closed, "it is refused")
+            assert transport.take() == bytes.fromhex("2003008900")
+            other, its_transport = host.socket()
+            other.data_received(connect(level=5, payload=text("other")))
+            host.confirm()
+            assert its_transport.take()[3] == 0
         finally:
             host.gateway.stop()
 
