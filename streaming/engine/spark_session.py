@@ -151,7 +151,7 @@ def temporary_options(directory: Path, java_options: str) -> dict[str, str]:
     # The sockets of Python workers are in it, too, unless their paths would be longer than the system allows.
     is_too_long = len(os.fsencode(directory)) > _MAX_SOCKET_DIRECTORY_BYTES
     sockets = {"spark.python.unix.domain.socket.dir": tempfile.gettempdir()} if is_too_long else {}
-    return {_JAVA_OPTIONS: f'"-Djava.io.tmpdir={directory}" {java_options}'.strip(), **sockets}
+    return {_JAVA_OPTIONS: f"{quoted_java_option(f'-Djava.io.tmpdir={directory}')} {java_options}".strip(), **sockets}
 
 
 def keeps_keys_in_order(options: Mapping[str, object]) -> bool:
@@ -196,7 +196,9 @@ def _local_options(settings: SparkSettings, jars: SparkJars) -> dict[str, str]:
         "spark.driver.host": _LOOPBACK,
         "spark.driver.bindAddress": _LOOPBACK,
         "spark.driver.memory": settings.driver_memory,
-        _JAVA_OPTIONS: " ".join((_log_options(settings), *jars.java_options, settings.java_options)).strip(),
+        _JAVA_OPTIONS: " ".join(
+            (_log_options(settings), *map(quoted_java_option, jars.java_options), settings.java_options)
+        ).strip(),
         # Python workers import `state` and `streaming` by name.
         "spark.executorEnv.PYTHONPATH": str(_PACKAGES),
         "spark.python.daemon.module": _DAEMON,

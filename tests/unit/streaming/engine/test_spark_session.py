@@ -1,6 +1,7 @@
 """streaming.engine.spark_session, without a Spark"""
 
 import importlib.util
+import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -90,3 +91,14 @@ def test_temporary_files_of_java_and_sockets_are_in_the_directory() -> None:
 def test_a_socket_gets_no_path_that_is_too_long() -> None:
     options = temporary_options(Path("/tmp") / ("x" * 80), "")
     assert options["spark.python.unix.domain.socket.dir"] == tempfile.gettempdir()
+
+
+@pytest.mark.parametrize("name", ["plain", "a b'c\"d,e\\f%20g ü$x#&{y}[z]*?~:@!"])
+def test_any_directory_is_one_word_of_the_jvm(name: str) -> None:
+    """Spark's launcher splits the options as a shell does."""
+    settings = SparkSettings(checkpoint_location="/c", log_file=Path("/", name, "spark.log"))
+    jars = replace(JARS, java_options=(f"-XX:SharedArchiveFile=/{name}/spark.jsa",))
+    words = shlex.split(spark_options(settings, jars)["spark.driver.extraJavaOptions"])
+    assert f"-Dinflight.spark.log=/{name}/spark.log" in words
+    assert f"-XX:SharedArchiveFile=/{name}/spark.jsa" in words
+    assert f"-Djava.io.tmpdir=/{name}" in shlex.split(temporary_options(Path("/", name), "")["spark.driver.extraJavaOptions"])
