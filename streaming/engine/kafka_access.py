@@ -92,7 +92,8 @@ class TopicLog:
     """Reads one topic as far as it goes, and writes to any. Connects at first use.
 
     After a KafkaError both clients are closed. The next `read` then returns the whole topic once more. kafka-python's idempotent
-    producer is of no use after a failure (docs/producer.md), so the next `write` has another one.
+    producer is of no use after a failure (docs/producer.md), so the next `write` has another one. A topic that was deleted and
+    made anew is read from its beginning.
     """
 
     def __init__(self, settings: Settings, topic: str, *, client_id: str, max_block_ms: int, delivery_timeout_ms: int) -> None:
@@ -115,6 +116,11 @@ class TopicLog:
             consumer = self._consumer or self._open()
             found: list[tuple[bytes, bytes | None]] = []
             ends = consumer.end_offsets(self._partitions)
+            if any(consumer.position(partition) > ends[partition] for partition in self._partitions):
+                # The topic was made anew. Its new records would be skipped up to the old position, without an error.
+                self.close()
+                consumer = self._open()
+                ends = consumer.end_offsets(self._partitions)
             deadline = time.monotonic() + _READ_S
             while any(consumer.position(partition) < ends[partition] for partition in self._partitions):
                 if time.monotonic() > deadline:
