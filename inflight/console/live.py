@@ -149,18 +149,19 @@ class Live:
         self._thread.join(_JOIN_S)
 
     def _run(self) -> None:
-        while not self._stopping:
+        while True:
             began_s = time.monotonic()
             try:
                 self.update()
             except Exception:  # noqa: BLE001 - the page shows the age of its numbers
                 _log.exception("measuring_failed", action="please report this")
+            self._wanted.clear()  # before the next lines: what is wanted after them ends the pause
+            if self._stopping:
+                return
             is_idle = time.monotonic() > self._wanted_until_s
-            if is_idle:
-                self._wanted.clear()
             pause_s = began_s + (self._idle_interval_s if is_idle else self._interval_s) - time.monotonic()
             if is_idle:
-                self._wanted.wait(max(0.0, pause_s))  # a page that is opened ends the pause
+                self._wanted.wait(max(0.0, pause_s))
             else:
                 time.sleep(max(0.01, pause_s))
 
