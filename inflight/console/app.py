@@ -16,6 +16,7 @@ from inflight.console.query_page import QueriesOf, QueryPage
 from inflight.console.rendering import Pages
 from inflight.console.replaying import ReplayPages
 from inflight.console.worker import QueryWorker, TooManyQueries
+from inflight.local.endpoints import Endpoints
 from streaming.config.settings import Settings
 
 
@@ -27,7 +28,9 @@ def console_app(settings: Settings, live: Live, worker: QueryWorker, history: Hi
     """
     console = settings.console
     form = Form()
-    pages = Pages(token=form.token, kafka=settings.kafka.bootstrap_servers, max_rows=MAX_ROWS)
+    gateway = settings.gateway
+    host, _, port = (Endpoints.read(settings.engine.data_dir).mqtt or f"{gateway.host}:{gateway.port}").rpartition(":")
+    pages = Pages(token=form.token, kafka=settings.kafka.bootstrap_servers, mqtt=(host, port), max_rows=MAX_ROWS)
     page_queries = PageQueries(history)
 
     def query_routes(path: str, template: str, queries: QueriesOf) -> list[Route]:

@@ -1,5 +1,6 @@
 """The first page."""
 
+import os
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from starlette.testclient import TestClient
 from inflight.console.app import console_app
 from inflight.console.live import Live
 from inflight.console.worker import QueryWorker
+from inflight.local.endpoints import Endpoints
 from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus
 from sinks.health import UnmetCondition
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
@@ -135,3 +137,10 @@ def test_new_dead_letters_and_an_old_message_are_not_nothing(tmp_path: Path) -> 
     assert "40 new dead letters in the last" in text
     assert "a message has been in flight for 8 min" in text
     assert '<a href="/dead-letters">40</a>' in text
+
+
+def test_without_a_session_there_is_a_first_step(tmp_path: Path) -> None:
+    Endpoints(mqtt="10.1.2.3:18830", pids={"up": os.getpid()}).write(tmp_path)
+    nothing = replace(SESSIONS, sessions=0, connected=0, inflight=0, queued=0, oldest_s=None)
+    assert "mosquitto_sub -h 10.1.2.3 -p 18830 " in page_of(replace(WELL, sessions=nothing), tmp_path)
+    assert "mosquitto_sub" not in page_of(WELL, tmp_path)
