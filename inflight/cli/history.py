@@ -45,8 +45,8 @@ def trace(
     overrides: Overrides = None,
 ) -> None:
     """Show what happened to a message: every transition, dead letter and replay, in order."""
+    from inflight.status.fates import fate_sentences
     from streaming.history import trace as life
-    from streaming.history.message_fates import fates
     from streaming.history.times import time_of_day
     from streaming.terminal import say, write_json, write_table
 
@@ -73,20 +73,8 @@ def trace(
     ]
     write_table(columns, rows)
     say("")
-    for fate in fates(found):
-        known = _connection_of(settings, fate.client_id) if fate.whereabouts.is_with_session else ""
-        say(f"{fate.sentence}; {known}" if known else fate.sentence)
-
-
-def _connection_of(settings: "Settings", client_id: str) -> str:
-    """Returns whether the client is connected, or why not; empty if that cannot be read from here."""
-    from inflight.status.client import client_view, connection_sentence
-    from state.errors import InflightError
-
-    try:
-        return connection_sentence(client_view(settings, client_id, lambda done, total: None))
-    except InflightError:
-        return ""
+    for sentence in fate_sentences(settings, found):
+        say(sentence)
 
 
 def dead_letters(

@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 
 from inflight.console.worker import Progress
 from inflight.local.spark_jars import spark_jars
+from inflight.status.fates import fate_sentences
 from inflight.status.measurements import SessionTotals
 from inflight.status.sessions import totals_of_checkpoint, totals_of_engine
 from state.model import DEAD_LETTERED, Outcome
@@ -44,11 +45,13 @@ class MessageTrace:
 
     Attributes:
         steps: Oldest first.
+        fates: Where the message is now, a sentence for each of its clients.
         sources: Where they were read, as lines for people.
     """
 
     steps: tuple[TraceStep, ...]
     sources: tuple[str, ...]
+    fates: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,7 +175,8 @@ class StoredHistory:
     def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace:
         source = self._source(client_id, on_progress)
         steps = trace.trace(source, message_id)
-        return MessageTrace(steps=tuple(steps), sources=tuple(source.described()))
+        fates = tuple(fate_sentences(self._settings, steps))
+        return MessageTrace(steps=tuple(steps), fates=fates, sources=tuple(source.described()))
 
     def newest(self, on_progress: Progress) -> NewestMessages:
         return newest_messages(self._settings, max_records=_NEWEST_RECORDS, most=_NEWEST_MESSAGES, on_progress=on_progress)

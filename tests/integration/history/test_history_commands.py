@@ -9,7 +9,7 @@ import pytest
 from kafka import KafkaProducer
 
 from inflight.demo.up import UpProcess
-from tests.integration.history.history_cli import documents, inflight, traced
+from tests.integration.history.history_cli import documents, inflight, run_inflight, traced
 from tests.integration.history.history_device import AnsweringDevice
 from tests.integration.up.topics_of_up import ledger_of
 
@@ -75,7 +75,7 @@ def test_the_trace_of_a_replayed_message_shows_all_steps_in_order(up: UpProcess,
 
     told = [step["step"] for step in steps]
     assert [step for step in told if step != "queued"] == [
-        "accepted", "sent", "resent", "resent", "refused", "finished", "dead_lettered", "dead letter",
+        "submitted", "accepted", "sent", "resent", "resent", "refused", "finished", "dead_lettered", "dead letter",
         "dead_letter_replayed", "returned", "sent", "finished",
     ]  # fmt: skip
     assert [step["outcome"] for step in steps if step["step"] == "finished"] == ["rejected", "delivered"]
@@ -86,12 +86,23 @@ def test_the_trace_of_a_replayed_message_shows_all_steps_in_order(up: UpProcess,
     assert table.index("dead_letter_replayed") < table.index("delivered")
 
 
+def test_a_trace_does_not_wait_for_the_archive(up: UpProcess, producer: KafkaProducer) -> None:
+    send(producer, "gate-1", "waiting", b"open")
+    found = run_inflight(up, "trace", "waiting").stdout
+    assert "submitted" in found, "Kafka has it, whatever the archive has"
+    traced(up, "waiting", lambda steps: "queued" in steps)
+    ending = inflight(up, "trace", "waiting").stdout.splitlines()[-1]
+    assert ending.startswith("waits in gate-1's queue since ")
+    assert ending.endswith("; gate-1 has never connected")
+
+
 def test_the_trace_shows_each_refusal_and_when_the_next_try_was_due(up: UpProcess, producer: KafkaProducer) -> None:
     with AnsweringDevice(*up.mqtt, "throttling", lambda topic, times: QUOTA_EXCEEDED if times <= 2 else 0) as device:
         send(producer, "throttling", "throttled", b"slowly")
         device.await_count(3)
     steps = traced(up, "throttled", lambda steps: "finished" in steps)
-    assert [step["step"] for step in steps] == ["accepted", "sent", "refused", "sent", "refused", "sent", "finished"]
+    told = [step["step"] for step in steps]
+    assert told == ["submitted", "accepted", "sent", "refused", "sent", "refused", "sent", "finished"]
     recorded = [row for row in ledger_of(up, "throttled") if row["transition"] == "refused"]
     shown = [(step["attempt"], step["reason_code"], step["detail"]) for step in steps if step["step"] == "refused"]
     assert shown == [(row["attempt"], row["reason_code"], row["detail"]) for row in recorded]
@@ -136,6 +147,15 @@ def test_what_cannot_be_answered_is_said_with_what_to_do(up: UpProcess, tmp_path
     wrong = inflight(up, "sql", "SELECT nonsense FROM ledger", fails=True)
     assert "nonsense" in wrong.stderr
     assert "DESCRIBE" in wrong.stderr
+    secret = tmp_path / "secret.txt"
+    secret.write_text("hunter2\n")
+    for question in (
+        f"SELECT * FROM text.`{secret}`",
+        "SELECT reflect('java.lang.System', 'getProperty', 'user.name') FROM ledger",
+    ):
+        refused = inflight(up, "sql", question, fails=True)
+        assert "hunter2" not in refused.stdout + refused.stderr
+        assert "Traceback" not in refused.stderr
     written = inflight(up, "sql", "DROP TABLE ledger", fails=True)
     assert "is no question" in written.stderr
     elsewhere = [sys.executable, "-m", "inflight", "trace", "x", "--data-dir", str(tmp_path)]

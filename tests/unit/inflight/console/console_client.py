@@ -115,7 +115,8 @@ class FakeHistory:
 
     def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace:
         self._note("life", message_id, client_id)
-        return MessageTrace(steps=(self._step(),), sources=("from the topics of Kafka", "  inflight.ledger: 12 records"))
+        sources = "from the topics of Kafka", "  inflight.ledger: 12 records"
+        return MessageTrace(steps=(self._step(),), sources=sources, fates=(f"waits in {self.id}'s queue",))
 
     def newest(self, on_progress: Progress) -> NewestMessages:
         self._note("newest")

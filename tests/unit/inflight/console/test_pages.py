@@ -153,6 +153,7 @@ def test_a_trace_names_its_sources(tmp_path: Path) -> None:
     text = console.get("/trace", id=" job-1 ", client="pump-7")
     assert console.history.asked == [("life", "job-1", "pump-7")]
     assert "2026-11-21 10:00:00.000" in text
+    assert "&#39;s queue.</p>" in text
     assert "<li>from the topics of Kafka</li>\n<li>inflight.ledger: 12 records</li>" in text
 
 
