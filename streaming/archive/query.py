@@ -27,6 +27,7 @@ from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPL
 from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics, record_checkpoint_topics
 from streaming.config.errors import RecordsGone
 from streaming.spark_internals.checkpoint import CheckpointFiles
+from streaming.spark_internals.checkpoint_damage import check_damage
 from streaming.topics import check_topics
 
 if TYPE_CHECKING:
@@ -47,10 +48,10 @@ BeforeCommit = Callable[[str, int], None]
 def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: BeforeCommit | None = None) -> StreamingQuery:
     """Makes missing tables and starts the query, which runs until it is stopped or fails. Returns as soon as it runs.
 
-    Raises TopicsReplaced, RecordsGone, KafkaUnreachable, and what Spark raises when the tables cannot be made.
+    Raises DamagedCheckpoint, TopicsReplaced, RecordsGone, KafkaUnreachable, and what Spark raises when the tables cannot be made.
     """
     archive = settings.archive
-    _check_topics(spark, settings)
+    _check_checkpoint(spark, settings)
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # one task at a time; the sessions have the number that they need
     tables = (*TABLES, *bound_tables(settings))
@@ -73,15 +74,15 @@ def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: B
         spark.sparkContext.setLocalProperty(_POOL, previous)  # type: ignore[arg-type]
 
 
-def _check_topics(spark: SparkSession, settings: "Settings") -> None:
+def _check_checkpoint(spark: SparkSession, settings: "Settings") -> None:
     files, report = CheckpointFiles(spark, archive_checkpoint(settings)), check_topics(settings)
-    use = CheckpointUse(
-        lost="the tables",
-        cure=f"Stop the engine, remove {files.path()}, and start it: the archive then reads all that Kafka has, and its tables "
-        "leave out what they have (docs/archive.md, A topic was made anew)",
+    cure = (
+        f"Stop the engine, remove {files.path()}, and start it: the archive then reads all that Kafka has, and its tables "
+        "leave out what they have (docs/archive.md, A topic was made anew)"
     )
+    check_damage(files, cure=cure, has_state=False)
     try:
-        check_checkpoint_topics(files, settings, report, use)
+        check_checkpoint_topics(files, settings, report, CheckpointUse(lost="the tables", cure=cure))
     except RecordsGone as error:
         if settings.archive.fail_on_data_loss:
             raise

@@ -71,3 +71,7 @@ class TopicsReplaced(InflightError):
 
 class RecordsGone(InflightError):
     """Kafka no longer has records that the checkpoint has not read."""
+
+
+class DamagedCheckpoint(InflightError):
+    """Files of the checkpoint are missing or damaged."""

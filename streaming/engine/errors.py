@@ -11,10 +11,6 @@ class CheckpointMismatch(InflightError):
     """The configuration does not fit the checkpoint."""
 
 
-class DamagedCheckpoint(InflightError):
-    """Files of the checkpoint are missing or damaged."""
-
-
 class CannotRepartition(InflightError):
     """The sessions cannot be repartitioned; they stay in their state partitions."""
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from streaming.config.errors import DamagedCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles, is_entry, recorded_conf, recorded_state_partitions
 
 _CRC_HEADER: Final = b"crc\0"
@@ -30,6 +31,12 @@ _STATE: Final = "state/0"
 _VERSION_FILE: Final = re.compile(r"(\d+)\.(zip|changelog)")
 _OTHER_LAYOUT: Final = re.compile(r"\d+_.*\.(zip|changelog)|.*\.(delta|snapshot)")
 _REPARTITION: Final = "inflight.repartition"
+_SESSIONS_CURE: Final = (
+    "The sessions cannot be continued without it. Check the disk. Then put back the newest copy of the whole checkpoint "
+    "(docs/operations.md, A copy of the checkpoint): the engine reads again what came after the copy. Without a copy the "
+    "sessions and what waits in them are lost: move the checkpoint away, and the next start makes a new one, which begins at the "
+    "old one's position"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,12 +49,28 @@ class DamagedFile:
     cure: str | None = None
 
 
-def damaged_files(files: CheckpointFiles, *, thorough: bool = False) -> list[DamagedFile]:
-    """Returns the damaged files that the next start needs. thorough: reads the files of snapshots, too, which may be large."""
-    return list(_damaged(files, thorough=thorough))
+def check_damage(files: CheckpointFiles, *, cure: str = _SESSIONS_CURE, has_state: bool = True, thorough: bool = False) -> None:
+    """Raises DamagedCheckpoint. cure: what to do unless the files can be mended. The rest is as in `damaged_files`."""
+    found = damaged_files(files, has_state=has_state, thorough=thorough)
+    if not found:
+        return
+    lines = "\n".join(f"  {files.path(file.name)}: {file.damage}. It holds {file.holds}" for file in found)
+    cures = [file.cure for file in found if file.cure is not None]
+    what = "To mend it:\n" + "\n".join(f"  {one}" for one in cures) if len(cures) == len(found) else cure
+    raise DamagedCheckpoint(f"the checkpoint {files.path()} is damaged, and was not changed:\n{lines}\n{what}")
 
 
-def _damaged(files: CheckpointFiles, *, thorough: bool) -> Iterator[DamagedFile]:
+def damaged_files(files: CheckpointFiles, *, has_state: bool = True, thorough: bool = False) -> list[DamagedFile]:
+    """Returns the damaged files that the next start needs.
+
+    Args:
+        has_state: The query keeps state.
+        thorough: Reads the files of snapshots, too, which may be large.
+    """
+    return list(_damaged(files, has_state=has_state, thorough=thorough))
+
+
+def _damaged(files: CheckpointFiles, *, has_state: bool, thorough: bool) -> Iterator[DamagedFile]:
     planned, committed = _numbers(files, "offsets"), _numbers(files, "commits")
     newest, done = max(planned, default=-1), max(committed, default=-1)
     if newest < done or (newest < 0 and files.names("state")):
@@ -65,7 +88,7 @@ def _damaged(files: CheckpointFiles, *, thorough: bool) -> Iterator[DamagedFile]
         cure = f"remove it, and .{done}.crc beside it: {again}"
         yield DamagedFile(name=f"commits/{done}", damage=damage, holds=f"the mark that micro-batch {done} is complete", cure=cure)
     yield from _damaged_metadata(files)
-    if newest >= 0:
+    if newest >= 0 and has_state:
         yield from _damaged_state(files, version=newest + 1 if newest == done else newest, thorough=thorough)
 
 

@@ -19,7 +19,7 @@ from typing import Final, Self
 from pyspark.sql import SparkSession
 
 from streaming.config.settings import Settings
-from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch, DamagedCheckpoint
+from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch
 from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.ownership.engine_group import await_no_engine
 from streaming.engine.spark_session import SparkJars, start_spark
@@ -31,7 +31,7 @@ from streaming.spark_internals.checkpoint import (
     recorded_state_partitions,
     repartition_state,
 )
-from streaming.spark_internals.checkpoint_damage import damaged_files
+from streaming.spark_internals.checkpoint_damage import check_damage
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
 _LOCK_TIMEOUT_S: Final = 10.0
@@ -106,24 +106,6 @@ def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: 
                 marker.delete(files)
             raise
     marker.delete(files)  # step 5
-
-
-def check_damage(files: CheckpointFiles, *, thorough: bool = False) -> None:
-    """Raises DamagedCheckpoint. thorough: as in `damaged_files`."""
-    found = damaged_files(files, thorough=thorough)
-    if not found:
-        return
-    lines = "\n".join(f"  {files.path(file.name)}: {file.damage}. It holds {file.holds}" for file in found)
-    if all(file.cure for file in found):
-        what = "\n".join(f"  {file.cure}" for file in found)
-        raise DamagedCheckpoint(f"the checkpoint {files.path()} is damaged, and was not changed:\n{lines}\nTo mend it:\n{what}")
-    raise DamagedCheckpoint(
-        f"the checkpoint {files.path()} is damaged, and was not changed:\n{lines}\n"
-        "The sessions cannot be continued without it. Check the disk. Then put back the newest copy of the whole checkpoint "
-        "(docs/operations.md, A copy of the checkpoint): the engine reads again what came after the copy. Without a copy the "
-        "sessions and what waits in them are lost: move the checkpoint away, and the next start makes a new one, which begins at "
-        "the old one's position"
-    )
 
 
 def check_state_partitions(files: CheckpointFiles, configured: int) -> None:

@@ -12,12 +12,13 @@ from streaming.archive import query
 from streaming.archive.keeper import ArchiveKeeper
 from streaming.archive.query import archive_checkpoint, start_archive, topics_of
 from streaming.checkpoint_topics import TopicBounds
-from streaming.config.errors import RecordsGone, TopicsReplaced
+from streaming.config.errors import DamagedCheckpoint, RecordsGone, TopicsReplaced
 from streaming.config.settings import Settings
 from streaming.topics import ActualTopic, TopicReport
 from tests.support.waiting import wait_until
 
 LEDGER = "inflight.ledger"
+PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 
 
 class NoSpark:
@@ -34,7 +35,7 @@ def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., list
     sessions = Path(archive_checkpoint(settings))
     for name in ("offsets/0", "commits/0"):
         (sessions / name).parent.mkdir(parents=True)
-        (sessions / name).write_text(f'v1\n{{}}\n{{"{LEDGER}":{{"0":5}}}}')
+        (sessions / name).write_text(f'v1\n{{"conf":{{"{PROVIDER}":"x.RocksDBStateStoreProvider"}}}}\n{{"{LEDGER}":{{"0":5}}}}')
 
     def begin(topic_id: str = "old", *, beginning: int = 0, end: int = 9, **archive: Any) -> list[str]:
         names = [name for names in topics_of(settings).values() for name in names]
@@ -65,6 +66,16 @@ def test_a_gap_of_the_archive_stops_it_unless_it_is_allowed(start: Callable[...,
     with pytest.raises(RecordsGone, match=rf"(?s){LEDGER}-0 from 5 to 7\n.*gone for the tables"):
         start(beginning=7)
     assert "archive_has_a_gap" in start(beginning=7, fail_on_data_loss=False)
+
+
+def test_a_damaged_checkpoint_of_the_archive_is_named(start: Callable[..., list[str]], tmp_path: Path) -> None:
+    entry = tmp_path / "checkpoint" / "archive" / "offsets" / "0"
+    for damage in (b"", b"v1\n{\xff}"):
+        entry.write_bytes(damage)
+        with pytest.raises(
+            DamagedCheckpoint, match=r"(?s)archive/offsets/0: .*\nStop the engine, remove .*/archive, and start it"
+        ):
+            start()
 
 
 def test_a_refused_start_is_reported_whole_and_tried_again() -> None:

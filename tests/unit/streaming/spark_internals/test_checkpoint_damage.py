@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from streaming.engine.errors import DamagedCheckpoint
-from streaming.engine.ownership.repartition import check_damage
+from streaming.config.errors import DamagedCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles
-from streaming.spark_internals.checkpoint_damage import DamagedFile, damaged_files
+from streaming.spark_internals.checkpoint_damage import DamagedFile, check_damage, damaged_files
 
 CONF = {
     "spark.sql.shuffle.partitions": "2",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streaming.config.errors import KafkaUnreachable, TopicsReplaced, UnsafeTopics
+from streaming.config.errors import DamagedCheckpoint, KafkaUnreachable, TopicsReplaced, UnsafeTopics
 from streaming.config.settings import Settings
-from streaming.engine.errors import DamagedCheckpoint, NewerEvent, QueryFailed
+from streaming.engine.errors import NewerEvent, QueryFailed
 from streaming.engine.ownership import checkpoint_checks as module
 from streaming.engine.ownership.checkpoint_checks import check_unused_checkpoint, explaining_failures
 from streaming.topics import TopicReport
