@@ -3,12 +3,15 @@
 import json
 import random
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
-from kafka import KafkaProducer
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from state.events import ClientConnected, PubAckReceived
 from state.records.events import WAKE_UP_KEY, encode_event
+from state.records.settings import RecordLimits
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
@@ -69,6 +72,25 @@ def test_very_many_empty_headers_do_not_stop_the_query(pipeline, count: int, pay
     assert (letter.key, letter.value, found.get("x-truncated-from-headers")) == (b"bad", payload, marker)
     (receipt,) = pipeline.read(topics.receipts, 1)
     assert json.loads(receipt.value or b"")["outcome"] == "invalid"
+
+
+def test_a_dead_letter_is_as_large_as_its_topic_takes_and_not_larger(pipeline) -> None:
+    """The limit of the topic was lowered after the message was accepted."""
+    topics, most = pipeline.settings.topics, 20_000
+    with closing(KafkaAdminClient(bootstrap_servers=pipeline.bootstrap_servers)) as admin:
+        limit = {"max.message.bytes": str(most)}
+        admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topics.dead_letters, limit)])
+    pipeline.settings = replace(pipeline.settings, limits=RecordLimits(dead_letter_topic_bytes=most))
+    pipeline.start()
+    many = [(f"h{number}", b"v" * 90) for number in range(100)]
+    pipeline.send_message("away", b"p" * 100_000, ("expiration", b"0"), *many)
+
+    (letter,) = pipeline.read(topics.dead_letters, 1)
+    found = dict(letter.headers)
+    assert found["x-truncated-from-bytes"] == b"100000"
+    assert found["x-truncated-from-headers"] == b"103"
+    size = len(letter.value or b"") + sum(len(name) + len(value) for name, value in letter.headers)
+    assert most - 2_000 < size < most
 
 
 def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
