@@ -57,7 +57,7 @@ class RoutingBombs:
 
     async def measure(self) -> None:
         """Connects as another device, and measures how long its messages take."""
-        async with await Device.open(self._address, packets.connect_kept(self._other)) as device:
+        async with await Device.open(self._address, packets.connect_clean(self._other)) as device:
             self._done["connected"] += 1
             while True:
                 sent_ns = int(await device.publication())
