@@ -19,7 +19,7 @@ from streaming.engine.operator.settings import PipelineSettings, SessionProfile
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 FIRST = PipelineSettings(commands_partitions=4)
-SECOND = replace(FIRST, session=SessionSettings(retry_mqtt5=RetryMqtt5.WAIT))
+SECOND = replace(FIRST, session=SessionSettings(retry_mqtt5=RetryMqtt5.TIMER))
 THIRD = replace(FIRST, receipts=False)
 
 
