@@ -27,9 +27,9 @@ _LINGER_S: Final = 5.0
 _READ_FIRST_S: Final = 0.1
 _LATE_MS: Final = 500
 """A timer that is so late had to wait for this process, and what devices have sent meanwhile is not read yet."""
-_MAX_CONTEST_WAIT_MS: Final = 5_000
-"""A CONNECT of a contested client waits at most this long here; then it is refused, and its device tries again."""
-_REFUSED_CONTEST: Final = CloseReason("another device uses this client id", "", ReasonCode.SERVER_BUSY)
+_CONTEST_SHARE: Final = 0.8
+"""A CONNECT of a contested client waits for at most this share of its time; then it goes on."""
+_NO_TURN: Final = CloseReason("too many CONNECTs wait", "", ReasonCode.SERVER_BUSY)
 _CONTESTED: Final = "give each device a client id of its own; until then each CONNECT of this one waits longer"
 _TOO_MUCH_HELD: Final = CloseReason("the gateway holds too much for all devices", "gateway", ReasonCode.QUOTA_EXCEEDED)
 
@@ -229,32 +229,30 @@ class DeviceSocket(asyncio.Protocol):
             registration = host.register(self, request, client_id, arrival.waited_ms)
         if registration is not None and request.refusal is None:
             host.limits.connections.connect_read(slot)
-            wait_ms = host.limits.takeovers.wait_ms(registration.client_id, host.now_ms())
-            if wait_ms:
-                turn = Turn.LATER
-                longest_ms = min(_MAX_CONTEST_WAIT_MS, host.settings.connect_timeout_ms // 2)
-                self._loop.call_later(min(wait_ms, longest_ms) / 1_000, self._contest_waited)
-            else:
-                turn = self._enter_queue(slot)
+            turn = self._enter_queue(slot, host.now_ms() + int(_CONTEST_SHARE * host.settings.connect_timeout_ms))
         self.feed(self.connection.registered, request, registration, turn)
 
-    def _enter_queue(self, slot: ConnectionSlot) -> Turn:
-        turn = self._host.limits.connects.enter(self, slot.host)
+    def _enter_queue(self, slot: ConnectionSlot, until_ms: int) -> Turn:
+        """Asks for a turn. A CONNECT of a contested client waits before, but not after until_ms."""
+        host = self._host
+        now_ms = host.now_ms()
+        wait_ms = min(host.limits.takeovers.wait_ms(self.client_id, now_ms), until_ms - now_ms)
+        if wait_ms > 0:
+            self._loop.call_later(wait_ms / 1_000, self._contest_waited, slot, until_ms)
+            return Turn.LATER
+        turn = host.limits.connects.enter(self, slot.host)
         if turn is Turn.NEVER:
-            self._host.limits.refusals.refused(Limit.WAITING_CONNECTS, slot.address)
+            host.limits.refusals.refused(Limit.WAITING_CONNECTS, slot.address)
         return turn
 
-    def _contest_waited(self) -> None:
-        """A CONNECT of a contested client has waited here. It goes on, or is refused if that was not enough."""
-        host, slot = self._host, self._slot
-        if self.connection.is_closed or slot is None:
+    def _contest_waited(self, slot: ConnectionSlot, until_ms: int) -> None:
+        if self.connection.is_closed:
             return
-        is_early = host.limits.takeovers.wait_ms(self.client_id, host.now_ms()) > 0
-        turn = Turn.NEVER if is_early else self._enter_queue(slot)
+        turn = self._enter_queue(slot, until_ms)
         if turn is Turn.NOW:
             self.turn_has_come()
         elif turn is Turn.NEVER:
-            self.feed(self.connection.close, _REFUSED_CONTEST, 0)
+            self.feed(self.connection.close, _NO_TURN, 0)
 
     def turn_has_come(self) -> None:
         """Implements WaitingConnect."""

@@ -1,8 +1,8 @@
 """Slows down devices that take each other's connection because they have the same client id.
 
 1. The first takeovers are free: a device whose network has changed takes its own connection over.
-2. Each further one makes the next CONNECT of this client wait for twice as long after it, up to half a minute. So one of the
-   devices stays connected for that time, and what waits for the client is delivered once instead of at each takeover.
+2. Each further one makes the next CONNECT of this client wait for twice as long after it, up to 8 s. Nobody is refused. So one
+   of the devices stays connected for that time, and what waits for the client is delivered once instead of at each takeover.
 3. After a quiet minute the count starts again.
 """
 
@@ -13,7 +13,7 @@ from state.model import ClientId
 
 _FREE: Final = 3
 _FIRST_WAIT_MS: Final = 1_000
-_MAX_WAIT_MS: Final = 32_000
+_MAX_WAIT_MS: Final = 8_000
 _QUIET_MS: Final = 60_000
 _MAX_CLIENTS: Final = 10_000
 

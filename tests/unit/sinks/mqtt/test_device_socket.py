@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -240,22 +241,42 @@ def test_another_device_of_a_contested_client_gets_its_turn_after_the_wait() -> 
     asyncio.run(run())
 
 
-def test_a_wait_that_is_too_long_ends_with_server_busy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sinks.mqtt.device_socket._MAX_CONTEST_WAIT_MS", 10)
-
+def test_a_contested_client_gets_in_before_its_time_is_over() -> None:
     async def run() -> None:
         host = Host()
         try:
+            host.gateway.settings = replace(SETTINGS, connect_timeout_ms=1_000)
             for _ in range(9):
                 host.gateway.limits.takeovers.record("c1", host.gateway.now_ms())
+            assert host.gateway.limits.takeovers.wait_ms("c1", host.gateway.now_ms()) > 1_000
             socket, transport = host.socket()
             socket.data_received(connect(level=5))
-            await until(lambda: transport.is_closed, "it is refused")
-            assert transport.take() == bytes.fromhex("2003008900")
+            host.confirm()
             other, its_transport = host.socket()
             other.data_received(connect(level=5, payload=text("other")))
             host.confirm()
-            assert its_transport.take()[3] == 0
+            assert its_transport.take()[3] == 0, "it does not wait"
+            assert transport.take() == b""
+            await until(lambda: host.unconfirmed, "it goes on")
+            host.confirm()
+            assert transport.take()[3] == 0
+        finally:
+            host.gateway.stop()
+
+    asyncio.run(run())
+
+
+def test_a_contested_client_that_has_left_is_forgotten() -> None:
+    async def run() -> None:
+        host = Host()
+        try:
+            for _ in range(4):
+                host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 950)
+            socket, _ = host.socket()
+            socket.data_received(connect(level=5))
+            socket.connection_lost(None)
+            await asyncio.sleep(0.1)
+            assert host.unconfirmed == []
         finally:
             host.gateway.stop()
 
