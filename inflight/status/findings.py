@@ -118,7 +118,7 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
 
 def _contest_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
     if contested := process.values.get(_CONTESTED, 0):
-        what = f"the {where}: {contested:,.0f} client ids are used by several devices, which take each other's connection"
+        what = f"the {where}: several devices use one client id and take each other's connection ({contested:,.0f} such ids)"
         action = "give each device its own client id; the gateway's log names these: client_id_contested"
         yield Finding(Severity.WARNING, what, action)
 

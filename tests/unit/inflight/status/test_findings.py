@@ -109,7 +109,7 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
         (
             process("gateway", values={"inflight_gateway_clients_contested": 2}),
             Severity.WARNING,
-            "the gateway at a:1: 2 client ids are used by several devices",
+            "the gateway at a:1: several devices use one client id and take each other's connection (2 such ids)",
             "client_id_contested",
         ),
         (process("gateway", values={"inflight_gateway_bugs_total": 2}), Severity.NOTE, "2 connections were closed", "its log"),
