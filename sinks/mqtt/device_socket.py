@@ -70,6 +70,8 @@ class DeviceSocket(asyncio.Protocol):
     _transport: asyncio.Transport | None = None
     _timer: asyncio.TimerHandle | None = None
     _timer_ms: int = 0
+    _is_deferred: bool = False
+    """The timer was late, and sockets are read before it acts."""
     _is_reading: bool = True
     _is_aborted: bool = False
     _taken_bytes: int = 0
@@ -160,10 +162,14 @@ class DeviceSocket(asyncio.Protocol):
             self._timer = self._loop.call_at((deadline_ms + 1) / 1_000, self._on_timer)
 
     def _on_timer(self) -> None:
-        """Lets time pass. After a standstill of this process sockets are read first: nobody was silent who was not heard."""
+        """Lets time pass. After a standstill of this process sockets are read first: nobody was silent who was not heard.
+
+        They are read in one turn of the loop, so a process that is always late ends connections, too.
+        """
         self._timer = None
         now_ms = self._host.now_ms()
-        if now_ms - self._timer_ms > _LATE_MS:
+        self._is_deferred = not self._is_deferred and now_ms - self._timer_ms > _LATE_MS
+        if self._is_deferred:
             self._timer_ms = now_ms + int(1_000 * _READ_FIRST_S)
             self._timer = self._loop.call_later(_READ_FIRST_S, self._on_timer)
             return
