@@ -2,21 +2,22 @@
 
 Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
 the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
-`inflight.throttle`, `inflight.leases` and `inflight.routes` are tables, so they are compacted and must be. The time of a record
-of `inflight.messages` and of `inflight.leases` is the broker's (LogAppendTime): messages expire by it, and a backend whose clock
-is slow would send what has expired; gateways learn from it what time it is for all of them.
+`inflight.throttle`, `inflight.leases` and `inflight.routes` are tables, so they are compacted and must be. Each record has the
+time at which the broker got it (LogAppendTime). Kafka deletes by that time and refuses a record from the future, messages
+expire by it, and gateways learn from it what time it is for all of them.
 """
 
 import time
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource, ConfigResourceType
-from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from kafka.errors import AuthorizationError, KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from sinks.kafka.kafka_python import FailFastClient
 from state.setting import DAY, HOUR
@@ -28,6 +29,7 @@ MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
 """Shorter than this, a topic that somebody has to read in time is refused: a night's standstill is an ordinary thing."""
 
 BROKERS_TIME: Final = "LogAppendTime"
+_TIMESTAMP_TYPE: Final = "message.timestamp.type"
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _COMMANDS_RETENTION_MS: Final = DAY
 """What no gateway has read by then is sent again by the session."""
@@ -41,11 +43,13 @@ _LEAST_DEAD_LETTER_BYTES: Final = 16 << 10
 """Room for the facts of a death, which tell what died where and why."""
 _TIMEOUT_MS: Final = 30_000
 _LOOK_S: Final = 0.1
+_REPAIR_S: Final = 5.0
 _NO_TOPIC_ID: Final = str(uuid.UUID(int=0))
 _BROKERS_TIME: Final = {
     "messages": "messages expire by the clocks of those who send them",
     "leases": "the connections of a device are put in order by the clocks of the gateways",
 }
+_ANY_TIME: Final = "Kafka deletes records of a writer whose clock is behind, and refuses those of one whose clock is ahead"
 _TABLES: Final = ("throttle", "leases", "routes")
 
 
@@ -53,8 +57,8 @@ _TABLES: Final = ("throttle", "leases", "routes")
 class TopicPlan:
     """The wanted configuration of one topic. retention_ms: None = compacted. max_record_bytes: the largest record that Inflight
     writes if it may. least_record_bytes: the topic must accept so much; records between the two are cut. min_insync_replicas:
-    None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not what its writer says;
-    None = it need not.
+    None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not what its writer says.
+    is_ours: only Inflight uses the topic, so it may change its settings.
     """
 
     name: str
@@ -65,16 +69,15 @@ class TopicPlan:
     max_record_bytes: int
     least_record_bytes: int
     min_insync_replicas: int | None = None
-    brokers_time: str | None = None
+    brokers_time: str = _ANY_TIME
+    is_ours: bool = True
 
     @property
     def configs(self) -> dict[str, str]:
         """Kafka's configuration when Inflight creates the topic."""
-        configs = {"max.message.bytes": str(max(_MAX_MESSAGE_BYTES, self.max_record_bytes))}
+        configs = {_TIMESTAMP_TYPE: BROKERS_TIME, "max.message.bytes": str(max(_MAX_MESSAGE_BYTES, self.max_record_bytes))}
         if self.min_insync_replicas is not None:
             configs["min.insync.replicas"] = str(self.min_insync_replicas)
-        if self.brokers_time is not None:
-            configs["message.timestamp.type"] = BROKERS_TIME
         if self.retention_ms is None:
             # Only closed segments are compacted: in a week's, Kafka's default, a lease is renewed a hundred thousand times.
             return configs | {"cleanup.policy": "compact", "segment.ms": str(HOUR)}
@@ -98,11 +101,13 @@ class ActualTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """created: names of new topics. problems: what loses or stops data. warnings: what is safe as long as nothing breaks.
+    """created: names of new topics. repaired: names of those that got LogAppendTime. problems: what loses or stops data.
+    warnings: what is safe as long as nothing breaks.
     cluster_id: that of Kafka, empty if it has none.
     """
 
     created: tuple[str, ...] = ()
+    repaired: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     topics: tuple[ActualTopic, ...] = field(default=())
@@ -126,6 +131,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
             retention_ms=retention.dead_letters,
             minimum_retention_ms=0,
             least_record_bytes=_LEAST_DEAD_LETTER_BYTES,
+            is_ours=False,
         )
         for name in settings.dead_letter_topics
     )
@@ -137,7 +143,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
             retention_ms=None if key in _TABLES else getattr(retention, key, _COMMANDS_RETENTION_MS),
             minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
             least_record_bytes=_LEAST_DEAD_LETTER_BYTES if key == "dead_letters" else max_record_bytes,
-            brokers_time=_BROKERS_TIME.get(key),
+            brokers_time=_BROKERS_TIME.get(key, _ANY_TIME),
         )
         for key in keys
     )
@@ -145,7 +151,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
 
 
 def ensure_topics(settings: Settings) -> TopicReport:
-    """Creates the topics that are missing and checks all; safe to call by several processes at once.
+    """Creates missing topics, gives ours the brokers' time, and checks all; safe to call by several processes at once.
 
     Raises UnsafeTopics (with every problem), KafkaUnreachable.
     """
@@ -157,7 +163,7 @@ def ensure_topics(settings: Settings) -> TopicReport:
         created = tuple(name for name, plan in missing.items() if _create(admin.client, plan))
         if missing:
             admin.client.wait_for_topics(list(missing))
-        report = _report_of_all(admin.client, plans, created)
+        report = _repair(admin.client, plans, _report_of_all(admin.client, plans, created))
     if report.problems:
         raise UnsafeTopics(report.problems)
     return report
@@ -216,12 +222,35 @@ def judge(plan: TopicPlan, actual: ActualTopic, *, brokers: int) -> tuple[list[s
             f"{plan.name}: max.message.bytes={limit} refuses the largest records of Inflight; "
             f"set max.message.bytes={plan.max_record_bytes} or lower engine.max_record_bytes"
         )
-    if plan.brokers_time and (clock := actual.configs.get("message.timestamp.type")) != BROKERS_TIME:
-        warnings.append(
-            f"{plan.name}: message.timestamp.type={clock}: {plan.brokers_time}; set message.timestamp.type={BROKERS_TIME}"
-        )
+    if (clock := actual.configs.get(_TIMESTAMP_TYPE)) != BROKERS_TIME:
+        way = ", as `inflight topics` does" if plan.is_ours else ""
+        warnings.append(f"{plan.name}: {_TIMESTAMP_TYPE}={clock}: {plan.brokers_time}; set {_TIMESTAMP_TYPE}={BROKERS_TIME}{way}")
     warnings += _replication_warnings(actual, brokers)
     return problems, warnings
+
+
+def _repair(client: KafkaAdminClient, plans: tuple[TopicPlan, ...], report: TopicReport) -> TopicReport:
+    """Gives our topics LogAppendTime, and returns the report afterwards. It holds for new records, so nothing is lost by it.
+
+    Where this user has no right to do so, the warnings remain.
+    """
+    others = {plan.name for plan in plans if plan.is_ours} & _with_writers_time(report)
+    if not others:
+        return report
+    change = {_TIMESTAMP_TYPE: BROKERS_TIME}
+    with suppress(AuthorizationError):
+        client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, name, change) for name in sorted(others)])
+    deadline = time.monotonic() + _REPAIR_S
+    while True:  # each broker hears of it a moment later
+        report = _report(client, plans, report.created)
+        left = others & _with_writers_time(report)
+        if not left or time.monotonic() > deadline:
+            return replace(report, repaired=tuple(sorted(others - left)))
+        time.sleep(_LOOK_S)
+
+
+def _with_writers_time(report: TopicReport) -> set[str]:
+    return {topic.name for topic in report.topics if topic.configs.get(_TIMESTAMP_TYPE) != BROKERS_TIME}
 
 
 def _record_limit(actual: ActualTopic) -> int:

@@ -67,6 +67,7 @@ def _print_topics(report: "TopicReport") -> None:
         compacted = "compact" in topic.configs.get("cleanup.policy", "")
         keeps = "latest per client" if compacted else format_duration(int(topic.configs.get("retention.ms", "-1")))
         name = topic.name + (" (new)" if topic.name in report.created else "")
+        name += " (now LogAppendTime)" if topic.name in report.repaired else ""
         rows.append((name, topic.partitions, topic.replication_factor, keeps, topic.configs.get("max.message.bytes", "?")))
     write_table(("topic", "partitions", "replicas", "keeps", "largest record"), rows)
     for warning in report.warnings:

@@ -6,6 +6,7 @@ from enum import IntEnum
 from typing import Final
 
 from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, Measurements, ProcessStatus, SessionTotals
+from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
 
@@ -14,6 +15,7 @@ _OLD_MESSAGE_S: Final = 3 * 3_600.0
 _NEARLY_FULL: Final = 0.9
 _LONG_TRANSACTION_S: Final = 10.0
 _CONTESTED: Final = "inflight_gateway_clients_contested"
+_CLOCK_SKEW: Final = "_clock_skew_seconds"
 _ERROR_COUNTERS: Final = {
     "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
@@ -114,6 +116,7 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
             yield Finding(Severity.CRITICAL, f"the {where} is not ready: {condition.what}", condition.action)
         yield from _contest_findings(process, where)
         yield from _counter_findings(process, where)
+        yield from _clock_findings(process, where)
 
 
 def _contest_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
@@ -127,6 +130,12 @@ def _counter_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
     for name, what in _ERROR_COUNTERS.items():
         if count := process.values.get(name, 0):
             yield Finding(Severity.NOTE, f"the {where}: {count:,.0f} {what}", "its log says when, and why")
+
+
+def _clock_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
+    for name, skew_s in process.values.items():
+        if name.endswith(_CLOCK_SKEW) and abs(skew_s) > SKEW_LIMIT_S:
+            yield Finding(Severity.WARNING, f"the {where}: {skew_text(skew_s)}", SKEW_ACTION)
 
 
 def _engine_findings(seen: Measurements) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ class BridgeCounters:
 
     devices: int = gauge("Devices that this bridge holds a connection for")
     partitions_owned: int = gauge("Partitions of the commands topic")
+    clock_skew_seconds: float = gauge("Clock of this machine minus that of Kafka's brokers")
     broker_connections: int = count("Connections to the broker that were accepted")
     connections_refused: int = count("Connections that the broker refused, or that did not reach it")
     broker_losses: Counter[str] = field(default_factory=Counter, metadata=by("reason", "Connections to the broker that ended"))

@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from sinks.bridge.bridge import Bridge
@@ -11,6 +12,7 @@ from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
+from sinks.host.clock_skew import ClockSkew
 from sinks.host.kafka_clients import command_tail, event_log
 from sinks.kafka.append import EventLog
 from sinks.kafka.tail import CommandTail
@@ -58,7 +60,8 @@ async def serve(
     check(settings)
     counters = counters or BridgeCounters()
     clock = BrokerClock()
-    log = event_log(settings, clock, on_partitions_added=stop.set, took=counters.append_seconds.add)
+    skew = ClockSkew(on_measured=partial(setattr, counters, "clock_skew_seconds"))
+    log = event_log(settings, clock, skew, on_partitions_added=stop.set, took=counters.append_seconds.add)
     tail = command_tail(settings, stop.set)
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.commands_topic, settings.leases_topic))

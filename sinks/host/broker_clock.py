@@ -45,6 +45,10 @@ class BrokerClock:
             self._offset_ms = broker_ms - (now_ms - error_ms)
             self._error_ms, self._observed_ms = error_ms, now_ms
 
+    def skew_s(self) -> float:
+        """Returns this machine's clock minus the brokers', in seconds; 0 before the first observation."""
+        return (self._wall_ns() - self.now_ns()) / 1e9
+
     def now_ns(self) -> int:
         """Returns the nanoseconds since 1970. It may go back by the error of the estimate."""
         return self._wall_ns() if self._offset_ms is None else int((self._clock_ms() + self._offset_ms) * 1_000_000)

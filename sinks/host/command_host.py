@@ -20,7 +20,7 @@ from sinks.health import NO_LEASE, NO_PARTITION, UnmetCondition
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.host.ended_connections import EndedConnections
 from sinks.host.lease import HeldLease
-from sinks.kafka.append import Confirmation, EventLog, Headers
+from sinks.kafka.append import AppendFailed, Confirmation, EventLog, Headers
 from sinks.kafka.host_settings import HostSettings
 from sinks.log_throttle import LogThrottle
 from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
@@ -213,7 +213,8 @@ class CommandHost(ABC, Generic[C]):
         self._host_counters.appends_unconfirmed -= 1
         if error is not None:
             self._host_counters.appends_failed += 1
-            self.failed_appends.line(error=str(error), action="check the brokers and the topics' min.insync.replicas")
+            action = getattr(error, "action", AppendFailed.action)
+            self.failed_appends.line(error=str(error), action=action)
         done(error)
         if self.is_stopping:
             self._end_lease()

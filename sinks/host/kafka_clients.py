@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Final
 
 from sinks.host.broker_clock import BrokerClock
+from sinks.host.clock_skew import ClockSkew
 from sinks.kafka.append import KafkaEventLog
 from sinks.kafka.host_settings import FETCH_MAX_WAIT_MS, PRODUCER_LINGER_MS, HostSettings
 from sinks.kafka.tail import KafkaCommandTail
@@ -12,9 +13,19 @@ _RECORD_OVERHEAD_BYTES: Final = 65_536
 
 
 def event_log(
-    settings: HostSettings, clock: BrokerClock, *, on_partitions_added: Callable[[], None], took: Callable[[float], None]
+    settings: HostSettings,
+    clock: BrokerClock,
+    skew: ClockSkew,
+    *,
+    on_partitions_added: Callable[[], None],
+    took: Callable[[float], None],
 ) -> KafkaEventLog:
-    """clock: observes the renewals of the lease. on_partitions_added, took: as in KafkaEventLog."""
+    """clock: observes the renewals of the lease, and skew what follows from them. The others are as in KafkaEventLog."""
+
+    def observe(broker_ms: int, took_ms: float) -> None:
+        clock.observe(broker_ms, took_ms)
+        skew.measured(clock.skew_s())
+
     return KafkaEventLog(
         bootstrap_servers=settings.bootstrap_servers,
         linger_ms=PRODUCER_LINGER_MS,
@@ -24,7 +35,7 @@ def event_log(
         on_partitions_added=on_partitions_added,
         took=took,
         observed_topic=settings.leases_topic,
-        observe=clock.observe,
+        observe=observe,
     )
 
 

@@ -35,6 +35,15 @@ _SHORTEST_INSPECTION_S: Final = 0.02
 class AppendFailed(InflightError):
     """Kafka did not confirm a record within its time. It is unknown if the record is in the log: do not acknowledge it."""
 
+    action = "check the brokers and the topics' min.insync.replicas"
+    """What an operator does about it."""
+
+
+class TimestampRefused(AppendFailed):
+    """The clock of this machine is so far ahead of the brokers' that Kafka refuses the time of its records."""
+
+    action = "set the clock of this machine (NTP), and run `inflight topics`: then the brokers' clock counts (LogAppendTime)"
+
 
 class RecordTooLarge(AppendFailed):
     """The record will never fit: the broker's `message.max.bytes`, or the limit of this process, is smaller."""
@@ -390,6 +399,11 @@ class KafkaEventLog:
         self._drain()
 
 
+_KINDS: Final[dict[int | None, type[AppendFailed]]] = {
+    KafkaError.MSG_SIZE_TOO_LARGE: RecordTooLarge,
+    KafkaError.INVALID_TIMESTAMP: TimestampRefused,
+}
+
+
 def _failure(error: KafkaError | None, text: str) -> AppendFailed:
-    is_too_large = error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE
-    return (RecordTooLarge if is_too_large else AppendFailed)(text)
+    return _KINDS.get(None if error is None else error.code(), AppendFailed)(text)

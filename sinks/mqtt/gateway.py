@@ -55,11 +55,12 @@ class Gateway(CommandHost[DeviceSocket]):
     def __init__(
         self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters, *, clock_ns: Callable[[], int] = time.time_ns
     ) -> None:
-        """clock_ns: numbers the connections."""
+        """clock_ns: numbers the connections, and judges whether a message has expired."""
         holder = f"gateway {settings.host}:{settings.port}"
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
         self.counters = counters
+        self._clock_ns = clock_ns
         self.authenticator = Authenticator(settings, counters)
         self.limits = GatewayLimits(settings, counters)
         self._by_client: dict[ClientId, DeviceSocket] = {}
@@ -267,7 +268,7 @@ class Gateway(CommandHost[DeviceSocket]):
         if connection.client_id != client_id or connection.connection_id != offer.connection_id:
             self.counters.offers_ignored += 1
             return
-        socket.feed(connection.offer, offer, self._pressure.is_high(self.now_ms()), time.time_ns() // 1_000_000)
+        socket.feed(connection.offer, offer, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)
 
     def _observe_lag(self, loop_lag_ms: float) -> None:
         now_ms = self.now_ms()

@@ -20,6 +20,7 @@ class GatewayCounters:
     fair_share: float = gauge("Share of its rates that each device may use, 1 = all", default=1)
     clients_contested: int = gauge("Client ids whose devices take each other's connection, and have to wait")
     partitions_owned: int = gauge("Partitions of the commands topic")
+    clock_skew_seconds: float = gauge("Clock of this machine minus that of Kafka's brokers")
     appends_unconfirmed: int = gauge("Records given to Kafka and not yet confirmed")
     append_seconds: AppendTimes = field(
         default_factory=AppendTimes, metadata={"text": "From an append to its confirmation by Kafka"}

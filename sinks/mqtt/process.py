@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final, Literal, Protocol
 
 import structlog
@@ -11,6 +12,7 @@ import structlog
 from sinks.fast_path.router import KafkaRouter, Router
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
+from sinks.host.clock_skew import ClockSkew
 from sinks.host.kafka_clients import command_tail, event_log
 from sinks.kafka.append import EventLog
 from sinks.kafka.tail import CommandTail
@@ -70,7 +72,8 @@ async def serve(
         stop.set()
 
     clock = BrokerClock()
-    log = event_log(settings, clock, on_partitions_added=stop_at_once, took=counters.append_seconds.add)
+    skew = ClockSkew(on_measured=partial(setattr, counters, "clock_skew_seconds"))
+    log = event_log(settings, clock, skew, on_partitions_added=stop_at_once, took=counters.append_seconds.add)
     tail = command_tail(settings, stop_at_once)
     router = KafkaRouter(settings.fast_path, settings) if settings.fast_path.enabled else None
     await tail.await_instance_free()

@@ -15,6 +15,10 @@ from streaming.config.settings import Settings
 
 _CONFIRM_MS: Final = 30_000
 _READ_S: Final = 10.0
+_FRESH_S: Final = 3.0
+"""A record is younger than this if it was not there when the topic was last read."""
+_BROKERS_TIME: Final = 1
+"""Kafka's number of LogAppendTime."""
 _POLL_MS: Final = 200
 _REQUEST_MS: Final = 5_000
 _WRITE_TOGETHER: Final = 5_000
@@ -109,12 +113,17 @@ class TopicLog:
         self._partitions: list[TopicPartition] = []
         self._consumer: KafkaConsumer | None = None
         self._producer: KafkaProducer | None = None
+        self._read_s: float | None = None
+        """When the last `read` ended, on a monotonic clock; None = none has."""
+        self.skew_s: float | None = None
+        """This machine's clock minus the brokers', by the newest record of the last `read`; None = it says nothing about that."""
 
     def read(self) -> list[tuple[bytes, bytes | None]]:
         """Returns key and value of the records with a key since the last call, up to the present end. Raises KafkaError."""
         try:
             consumer = self._consumer or self._open()
             found: list[tuple[bytes, bytes | None]] = []
+            times_ms: list[int] = []
             ends = consumer.end_offsets(self._partitions)
             if any(consumer.position(partition) > ends[partition] for partition in self._partitions):
                 # The topic was made anew. Its new records would be skipped up to the old position, without an error.
@@ -127,9 +136,14 @@ class TopicLog:
                     raise KafkaTimeoutError(f"{self._topic} was not read to its end within {_READ_S:.0f} s")
                 for records in consumer.poll(timeout_ms=_POLL_MS).values():
                     found += [(record.key, record.value) for record in records if record.key]
+                    times_ms += [record.timestamp for record in records if record.timestamp_type == _BROKERS_TIME]
         except KafkaError:
             self.close()
             raise
+        now_s, before_s = time.monotonic(), self._read_s
+        is_fresh = before_s is not None and now_s - before_s <= _FRESH_S
+        self.skew_s = time.time() - max(times_ms) / 1_000 if is_fresh and times_ms else None
+        self._read_s = now_s
         return found
 
     def write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
@@ -147,6 +161,7 @@ class TopicLog:
             raise
 
     def close(self) -> None:
+        self._read_s = None
         consumer, self._consumer = self._consumer, None
         producer, self._producer = self._producer, None
         if consumer is not None:

@@ -57,6 +57,7 @@ class EngineCollector(Collector):
         self._held: dict[str, int] = {}
         self._session_stats: SessionStats | None = None
         self._leases = 0
+        self._skew_s: float | None = None
         self._totals = Counter[str](hangs=hangs)
         """By metric; times in milliseconds."""
         self._parts_ms = Counter[str]()
@@ -85,6 +86,7 @@ class EngineCollector(Collector):
         """Call it once for each report."""
         with self._lock:
             self._leases = report.live
+            self._skew_s = self._skew_s if report.skew_s is None else report.skew_s
             self._totals.update(leases_expired=report.expired, connections_expired=report.connections_ended)
 
     def observe_lag(self, lag: Mapping[str, int], held: Mapping[str, int]) -> None:
@@ -115,6 +117,8 @@ class EngineCollector(Collector):
         """Yields the gauges that are known."""
         yield _gauge("ends_in_a_row", "Engines that ended before they completed a micro-batch", self._ends_in_a_row())
         yield _gauge("leases", "Gateways and bridges that may hold connections", self._leases)
+        if self._skew_s is not None:
+            yield _gauge("clock_skew_seconds", "Clock of this machine minus that of Kafka's brokers", self._skew_s)
         if (free := self._free_disk_bytes()) is not None:
             yield _gauge("free_disk_bytes", "What is left on the disk of the checkpoint", free)
         if self._lag:

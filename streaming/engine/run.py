@@ -28,6 +28,8 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final, TypeAlias
 
+import structlog
+
 from streaming.archive import ArchiveKeeper
 from streaming.archive.query import topics_of
 from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics
@@ -61,6 +63,7 @@ from streaming.settings import OFF
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, is_local_path
 from streaming.topics import dead_letter_topic_bytes, require_safe_topics
 
+_log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.1
 _IDLE_POLL_S: Final = 1.0
 
@@ -99,6 +102,8 @@ def run_engine(
     """
     health = health or EngineHealth(settings)
     report = require_safe_topics(settings)  # step 1
+    for warning in report.warnings:
+        _log.warning("topic_settings", warning=warning)
     partitions, ids = {topic.name: topic.partitions for topic in report.topics}, TopicIds.of(report)
     read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
     check_before_spark(settings, report)

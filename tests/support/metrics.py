@@ -10,6 +10,7 @@ from inflight.producer.metrics import ProducerMetrics
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from state.model import Outcome
+from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.session_stats import SessionStats
@@ -46,6 +47,7 @@ def full_engine() -> Collector:
             outcomes={Outcome.DELIVERED.value: 1},
         )
     )
+    collector.observe_leases(LeaseReport(live=1, skew_s=0.1))
     collector.observe_lag({"inflight.messages": 1}, {"inflight.messages": 0})
     collector.observe_session_stats(
         SessionStats(

@@ -23,6 +23,7 @@ import structlog
 from kafka.errors import KafkaError
 from pyspark.sql import SparkSession
 
+from sinks.host.clock_skew import ClockSkew
 from state.errors import NewerRecord
 from state.records.leases import Lease
 from streaming.config.settings import Settings
@@ -47,11 +48,15 @@ Search = Callable[[frozenset[str]], list[OpenConnection]]
 
 
 class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an inspection. live: leases now. expired: leases, connections_ended: connections, by this inspection."""
+    """The result of an inspection. live: leases now. expired: leases, connections_ended: connections, by this inspection.
+
+    skew_s: this machine's clock minus the brokers', late by up to some seconds; None = this inspection cannot say.
+    """
 
     live: int
     expired: int = 0
     connections_ended: int = 0
+    skew_s: float | None = None
 
 
 class LeaseKeeper(BackgroundLoop):
@@ -79,6 +84,7 @@ class LeaseKeeper(BackgroundLoop):
         self._monotonic_s = monotonic_s
         self._now = now
         self._table = LeaseTable()
+        self._skew = ClockSkew()
         self._expired_at: dict[str, datetime.datetime] = {}
         self._drained_at: datetime.datetime | None = None
         """The start of the newest micro-batch that left no record unread."""
@@ -112,6 +118,8 @@ class LeaseKeeper(BackgroundLoop):
     def inspect(self) -> None:
         """Does one inspection. Raises KafkaError, SPARK_ERRORS or NewerRecord for what may work the next time."""
         read = self._topic.read()
+        if (skew_s := self._topic.skew_s) is not None:
+            self._skew.measured(skew_s)
         now_s = self._monotonic_s()
         passed_ms, self._inspected_at_s = min((now_s - self._inspected_at_s) * 1_000, _LONGEST_STEP_MS), now_s
         self._watched_ms += passed_ms
@@ -125,7 +133,8 @@ class LeaseKeeper(BackgroundLoop):
         if over := self._table.pop_ended():
             self._topic.forget(over)
         ended = self._end_connections() if self._is_search_due() else 0
-        self._on_report(LeaseReport(live=len(self._table.live), expired=len(expired), connections_ended=ended))
+        live = len(self._table.live)
+        self._on_report(LeaseReport(live=live, expired=len(expired), connections_ended=ended, skew_s=skew_s))
 
     def _apply(self, read: list[tuple[str, Lease | None]]) -> None:
         for lease_id, lease in read:

@@ -37,6 +37,11 @@ class LeaseTopic:
             self._log.close()
             raise
 
+    @property
+    def skew_s(self) -> float | None:
+        """As in TopicLog."""
+        return self._log.skew_s
+
     def tell_lost(self, connections: Iterable[OpenConnection], reason: str) -> None:
         """Appends ConnectionLost for the session of each connection; returns when Kafka has confirmed all."""
         self._log.write(

@@ -104,6 +104,18 @@ def test_the_engine_refuses_topics_that_would_lose_data(kafka: SharedKafka) -> N
     assert {problem.partition(":")[0] for problem in caught.value.problems} == {"lossy.events", "lossy.messages"}
 
 
+def test_topics_with_the_time_of_their_writers_are_repaired(kafka: SharedKafka) -> None:
+    """An older version made them so: a gateway whose clock was behind had its records deleted within minutes."""
+    settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "timely"})
+    create_topics(kafka.bootstrap_servers, "timely.uplink", message_timestamp_type="CreateTime")
+    [warning] = [warning for warning in check_topics(settings).warnings if "timestamp" in warning]
+    assert warning.startswith("timely.uplink: message.timestamp.type=CreateTime")
+    report = ensure_topics(settings)
+    assert (report.repaired, report.warnings) == (("timely.uplink",), ())
+    assert {topic.configs["message.timestamp.type"] for topic in report.topics} == {"LogAppendTime"}
+    assert ensure_topics(settings).repaired == ()
+
+
 def test_a_misspelt_topic_is_not_created(kafka: SharedKafka) -> None:
     consumer = KafkaConsumer(bootstrap_servers=kafka.bootstrap_servers)
     consumer.partitions_for_topic("mispelt")

@@ -86,20 +86,29 @@ def test_a_limit_by_size_is_a_warning() -> None:
     assert "retention.bytes=1000000" in warning
 
 
-@pytest.mark.parametrize(
-    ("topic", "why"),
-    [
-        ("inflight.messages", "messages expire by the clocks of those who send them"),
-        ("inflight.leases", "by the clocks of the gateways"),
-    ],
-)
-def test_create_time_is_a_warning_where_times_matter(topic: str, why: str) -> None:
+REASONS = {
+    "inflight.messages": "messages expire by the clocks of those who send them",
+    "inflight.leases": "by the clocks of the gateways",
+}
+
+
+@pytest.mark.parametrize("topic", PLANS)
+def test_every_topic_gets_the_brokers_time_and_says_why(topic: str) -> None:
     plan = PLANS[topic]
     assert plan.configs["message.timestamp.type"] == "LogAppendTime"
+    assert judge(plan, actual(plan), brokers=1) == ([], [])
     found, [warning] = judge(plan, actual(plan, {"message.timestamp.type": "CreateTime"}), brokers=1)
     assert found == []
-    assert "message.timestamp.type=LogAppendTime" in warning
-    assert why in warning
+    assert warning.endswith("set message.timestamp.type=LogAppendTime, as `inflight topics` does")
+    assert REASONS.get(topic, "Kafka deletes records of a writer whose clock is behind") in warning
+
+
+def test_a_topic_that_a_binding_names_is_left_to_its_owner() -> None:
+    settings = Settings(exchanges=[{"name": "dlx", "bindings": [{"key": "#", "to": "topic:mine"}]}])
+    plan = {plan.name: plan for plan in planned_topics(settings)}["mine"]
+    assert (plan.configs["message.timestamp.type"], plan.is_ours) == ("LogAppendTime", False)
+    _, [warning] = judge(plan, actual(plan, {"message.timestamp.type": "CreateTime"}), brokers=1)
+    assert warning.endswith("set message.timestamp.type=LogAppendTime")
 
 
 def test_a_throttle_table_that_forgets_is_refused() -> None:

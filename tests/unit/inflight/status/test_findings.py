@@ -40,7 +40,11 @@ WELL = Measurements(
             address="e:1",
             values={"inflight_engine_last_micro_batch_seconds": 0.3, "inflight_engine_free_disk_bytes": 1e10},
         ),
-        ProcessStatus(name="gateway", address="g:1", values={"inflight_gateway_bugs_total": 0}),
+        ProcessStatus(
+            name="gateway",
+            address="g:1",
+            values={"inflight_gateway_bugs_total": 0, "inflight_gateway_clock_skew_seconds": -0.2},
+        ),
     ),
     sessions=SESSIONS,
 )
@@ -111,6 +115,18 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             Severity.WARNING,
             "the gateway at a:1: several devices use one client id and take each other's connection (2 such ids)",
             "client_id_contested",
+        ),
+        (
+            process("gateway", values={"inflight_gateway_clock_skew_seconds": -864_000.0}),
+            Severity.WARNING,
+            "the gateway at a:1: the clock is 10.0 days behind that of Kafka's brokers",
+            "NTP",
+        ),
+        (
+            process("engine", values={"inflight_engine_clock_skew_seconds": 7_200.0}),
+            Severity.WARNING,
+            "the engine at a:1: the clock is 2.0 h ahead of that of Kafka's brokers",
+            "NTP",
         ),
         (process("gateway", values={"inflight_gateway_bugs_total": 2}), Severity.NOTE, "2 connections were closed", "its log"),
         (

@@ -37,3 +37,11 @@ def test_the_estimates_error_grows_with_time() -> None:
     assert clocks.brokers.now_ns() == 1_001_005 * MS
     clocks.brokers.observe(1_002_000, round_trip_ms=12.0)
     assert clocks.brokers.now_ns() == 1_002_006 * MS
+
+
+def test_the_difference_to_the_brokers_is_known_after_an_observation() -> None:
+    clocks = Clocks()
+    assert clocks.brokers.skew_s() == 0
+    clocks.wall_ns = 1_007_205_000 * MS
+    clocks.brokers.observe(1_000_000_000, round_trip_ms=10_000.0)
+    assert clocks.brokers.skew_s() == 7_200

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge
+from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge, TimestampRefused
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.record_producer import Answer, NotSent
 from sinks.kafka.topic_partitions import PartitionsAdded
@@ -15,6 +15,7 @@ from tests.support.waiting import DEADLINE_S, until
 
 LATE = KafkaError(KafkaError._MSG_TIMED_OUT)
 TOO_LARGE = KafkaError(KafkaError.MSG_SIZE_TOO_LARGE)
+AHEAD = KafkaError(KafkaError.INVALID_TIMESTAMP)
 ENDED = KafkaError(KafkaError._PURGE_QUEUE)
 
 
@@ -233,7 +234,7 @@ def test_the_brokers_time_of_the_observed_topic_is_reported(producer: FakeProduc
     asyncio.run(scenario())
 
 
-@pytest.mark.parametrize(("error", "kind"), [(LATE, AppendFailed), (TOO_LARGE, RecordTooLarge)])
+@pytest.mark.parametrize(("error", "kind"), [(LATE, AppendFailed), (TOO_LARGE, RecordTooLarge), (AHEAD, TimestampRefused)])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_failures_are_reported_and_never_raised(
     producer: FakeProducer, error: KafkaError, kind: type[Exception], at_once: bool
@@ -250,6 +251,12 @@ def test_failures_are_reported_and_never_raised(
         await log.close(1)
 
     asyncio.run(scenario())
+
+
+def test_a_refused_time_does_not_blame_the_brokers() -> None:
+    assert "min.insync.replicas" in AppendFailed.action
+    assert "NTP" in TimestampRefused.action
+    assert "min.insync.replicas" not in TimestampRefused.action
 
 
 def test_closing_waits_for_what_is_unconfirmed_but_not_for_ever(producer: FakeProducer) -> None:

@@ -36,11 +36,14 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         )
     for live, expired, ended in ((2, 0, 0), (1, 1, 40)):
         collector.observe_leases(LeaseReport(live=live, expired=expired, connections_ended=ended))
+    collector.observe_leases(LeaseReport(live=1, skew_s=0.5))
+    collector.observe_leases(LeaseReport(live=1))
     for lag in ({"m": 7, "e": 1}, {"m": 10, "e": 0}):
         collector.observe_lag(lag, {"m": 4})
     text = generate_latest(registry).decode()
     for line in (
         "inflight_engine_leases 1.0",
+        "inflight_engine_clock_skew_seconds 0.5",
         "inflight_engine_leases_expired_total 1.0",
         "inflight_engine_connections_expired_total 40.0",
         "inflight_engine_micro_batches_total 2.0",

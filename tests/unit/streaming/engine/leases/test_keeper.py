@@ -49,6 +49,8 @@ class KeeperHarness:
         return BEGAN + datetime.timedelta(seconds=self.now_s)
 
     # LeaseTopic
+    skew_s: float | None = None
+
     def read(self) -> list[tuple[str, Lease | None]]:
         if self.failing:
             raise KafkaTimeoutError("away")
@@ -220,3 +222,13 @@ def test_a_lease_of_a_newer_version_keeps_all_connections_open() -> None:
     assert (logs[0]["event"], logs[0]["log_level"]) == ("leases_not_watched", "warning")
     assert "a lease of version 2" in logs[0]["error"]
     assert (harness.searches, harness.told) == (0, [])
+
+
+def test_the_newest_renewal_tells_how_far_the_clock_is_off() -> None:
+    harness = KeeperHarness()
+    with capture_logs() as logs:
+        for skew_s in (None, 7_200.5, None):
+            harness.skew_s = skew_s
+            harness.keeper.inspect()
+    assert [report.skew_s for report in harness.reports] == [None, 7_200.5, None]
+    assert [(line["event"], line["skew_s"]) for line in logs] == [("clock_off", 7_200.5)]
