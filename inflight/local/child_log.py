@@ -1,4 +1,7 @@
-"""Writes the log of a child, and rotates it while the child runs: LOG, and LOG.1 with what came before."""
+"""Writes the log of a child, and rotates it while the child runs: LOG, and LOG.1 with what came before.
+
+The child writes to a pipe. While this process is stopped (Ctrl-Z), a child that has filled the pipe waits at its next line.
+"""
 
 import contextlib
 import fcntl
