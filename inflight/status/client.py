@@ -4,13 +4,14 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from inflight.local.spark_jars import spark_jars
 from inflight.status.logins import RefusedLogin, last_refused_login
 from inflight.status.probes import lease_names
 from state.commands import Transition
 from streaming.config.settings import Settings
+from streaming.engine.answers.asking import EngineBusy
 from streaming.history.clients import RecentSteps, StoredClient, recent_steps, stored_in
 from streaming.history.live_sessions import LiveSessions
 from streaming.history.times import iso_utc, time_of_day
@@ -22,6 +23,8 @@ _RECORDS: Final = 50_000
 _STEPS: Final = 2_000
 _SILENT_MS: Final = 30_000
 """A device that has not acknowledged for longer does not answer."""
+_PATIENCE_S: Final = 15.0
+"""How long the engine may take for an answer."""
 _LOGS: Final = "gateway*.log*"
 
 
@@ -31,7 +34,7 @@ class ClientView:
 
     Attributes:
         stored: Its session; None = it has none.
-        is_known: False = no engine answered, so whether there is a session is not known.
+        is_known: False = no engine answered in time, so whether there is a session is not known.
         gateway: The gateway or bridge that holds its connection; empty = none, or not known.
         connected, disconnected, ended: The newest steps of the ledger of that kind.
         refused: The newest refusal in the gateways' logs of this data directory.
@@ -52,7 +55,7 @@ class ClientView:
 def client_view(settings: Settings, client_id: str, on_progress: Callable[[int, int], None]) -> ClientView:
     """Asks the running engine, Kafka and the logs. Starts no Spark. Raises KafkaUnreachable, NothingFound."""
     with ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(LiveSessions(settings, spark_jars).ask, "client", id=client_id)
+        asked = pool.submit(_ask, settings, client_id)
         found = recent_steps(settings, client_id, max_records=_RECORDS, most=_STEPS, on_progress=on_progress)
         answer = asked.result()
     stored = stored_in(answer[0], settings.session_settings, most=MOST) if answer else None
@@ -68,6 +71,17 @@ def client_view(settings: Settings, client_id: str, on_progress: Callable[[int, 
         refused=last_refused_login(sorted(Path(settings.engine.data_dir, "logs").glob(_LOGS)), client_id),
         source=found.source,
     )
+
+
+def _ask(settings: Settings, client_id: str) -> list[dict[str, Any]] | None:
+    """Returns the client's row, in a list; None if no engine answers in time."""
+    try:
+        answer: list[dict[str, Any]] | None = LiveSessions(settings, spark_jars).ask(
+            "client", timeout_s=_PATIENCE_S, id=client_id
+        )
+    except EngineBusy:
+        return None
+    return answer
 
 
 def connection_sentence(view: ClientView) -> str:

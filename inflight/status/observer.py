@@ -10,6 +10,7 @@ from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, Sess
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.sessions import NO_ENGINE, totals_of_engine
 from inflight.status.totals import totals_from_metrics
+from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
@@ -63,7 +64,10 @@ class Observer:
 
     def read_sessions(self) -> None:
         """Asks the engine for the sessions, once."""
-        self._sessions = totals_of_engine(self._settings, worst=WORST) or NO_ENGINE
+        try:
+            self._sessions = totals_of_engine(self._settings, worst=WORST) or NO_ENGINE
+        except InflightError as error:
+            self._sessions = str(error)
 
     def start_reading_sessions(self, interval_s: float) -> None:
         """Reads the sessions on a thread, repeatedly, until the end of the `with` block."""

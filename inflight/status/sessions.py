@@ -13,15 +13,16 @@ from streaming.config.settings import Settings
 from streaming.history.live_sessions import LiveSessions
 
 NO_ENGINE: Final = "no engine answers on this data directory"
+_PATIENCE_S: Final = 15.0
 
 
 def totals_of_engine(settings: Settings, *, worst: int) -> SessionTotals | None:
-    """Returns the totals; None if no engine answers on this data directory.
+    """Returns the totals; None if no engine answers on this data directory. Raises EngineBusy.
 
     Args:
         worst: Number of clients with long queues to list.
     """
-    answer = LiveSessions(settings, spark_jars).ask("sessions", limit=worst)
+    answer = LiveSessions(settings, spark_jars).ask("sessions", timeout_s=_PATIENCE_S, limit=worst)
     return None if answer is None else _totals(answer["stats"], answer["sessions"], source="engine")
 
 

@@ -1,7 +1,7 @@
 """Answers questions about the live sessions: by the engine that runs here, else by a Spark that reads the checkpoint."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from streaming.engine.answers.asking import ask_engine
 
@@ -10,11 +10,14 @@ if TYPE_CHECKING:
     from streaming.engine.spark_session import SparkJars
     from streaming.history.session import HistorySession
 
+_LONG_S: Final = 60.0
+"""A million sessions take longer to read than a few."""
+
 
 class LiveSessions:
     """Reads sessions. The engine answers in about a second; starting Spark takes fifteen.
 
-    Methods raise NoArchive if no engine answers and there is no readable checkpoint.
+    Methods raise EngineBusy, and NoArchive if no engine answers and there is no readable checkpoint.
     """
 
     def __init__(self, settings: "Settings", jars: "Callable[[], SparkJars]") -> None:
@@ -51,9 +54,10 @@ class LiveSessions:
         with self._spark() as history:
             return quarantined_clients(history)
 
-    def ask(self, question: str, **parameters: object) -> Any | None:
-        """Returns the running engine's answer; None if none runs here."""
-        return ask_engine(self._settings.engine.data_dir, self._settings.sessions_checkpoint, question, **parameters)
+    def ask(self, question: str, *, timeout_s: float = _LONG_S, **parameters: object) -> Any | None:
+        """Returns the running engine's answer; None if none runs here. Raises EngineBusy."""
+        settings = self._settings
+        return ask_engine(settings.engine.data_dir, settings.sessions_checkpoint, question, timeout_s, **parameters)
 
     def _spark(self) -> "HistorySession":
         from streaming.history.session import HistorySession  # PySpark takes a second to import

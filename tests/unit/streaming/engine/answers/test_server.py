@@ -1,6 +1,7 @@
 """A command of the same user asks the engine that runs on its data directory."""
 
 import http.client
+import socket
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from streaming.engine.answers.address import AnswersAddress
-from streaming.engine.answers.asking import LOOPBACK, ask_engine
+from streaming.engine.answers.asking import LOOPBACK, EngineBusy, ask_engine
 from streaming.engine.answers.server import AnswerServer, SessionQuestions
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
@@ -53,8 +54,8 @@ def status_of(address: AnswersAddress, token: str) -> int:
 
 @pytest.mark.usefixtures("server")
 def test_the_engine_answers_a_command_of_its_data_directory(tmp_path: Path) -> None:
-    assert ask_engine(tmp_path, CHECKPOINT, "client", id="pump ä/7&") == ["pump ä/7&"]
-    assert ask_engine(tmp_path, CHECKPOINT, "client", id="") == [""]
+    assert ask_engine(tmp_path, CHECKPOINT, "client", 10, id="pump ä/7&") == ["pump ä/7&"]
+    assert ask_engine(tmp_path, CHECKPOINT, "client", 10, id="") == [""]
 
 
 @pytest.mark.usefixtures("server")
@@ -68,12 +69,19 @@ def test_only_a_command_with_the_token_gets_an_answer(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("server")
 @pytest.mark.parametrize("question", ["gone", "wrong", "unknown"])
 def test_a_question_without_an_answer_is_left_to_spark(tmp_path: Path, question: str) -> None:
-    assert ask_engine(tmp_path, CHECKPOINT, question) is None
+    assert ask_engine(tmp_path, CHECKPOINT, question, 10) is None
+
+
+def test_a_busy_engine_is_named_instead_of_starting_spark(tmp_path: Path) -> None:
+    with socket.create_server((LOOPBACK, 0)) as silent:
+        AnswersAddress(port=silent.getsockname()[1], token="t", checkpoint=CHECKPOINT).write(tmp_path)
+        with pytest.raises(EngineBusy, match="has not answered within 0 s"):
+            ask_engine(tmp_path, CHECKPOINT, "client", 0.1, id="x")
 
 
 def test_an_engine_of_another_checkpoint_is_not_asked(server: AnswerServer, tmp_path: Path) -> None:
-    assert ask_engine(tmp_path, "/elsewhere/sessions", "client", id="x") is None
-    assert ask_engine(tmp_path / "nobody", CHECKPOINT, "client", id="x") is None
+    assert ask_engine(tmp_path, "/elsewhere/sessions", "client", 10, id="x") is None
+    assert ask_engine(tmp_path / "nobody", CHECKPOINT, "client", 10, id="x") is None
 
 
 def test_an_engine_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
@@ -85,10 +93,10 @@ def test_an_engine_that_has_ended_is_not_waited_for(tmp_path: Path) -> None:
     assert AnswersAddress.read(tmp_path) is None
     assert address is not None
     address.write(tmp_path)  # as an engine leaves it that was killed
-    assert ask_engine(tmp_path, CHECKPOINT, "client", id="x") is None
+    assert ask_engine(tmp_path, CHECKPOINT, "client", 10, id="x") is None
 
 
 def test_a_data_directory_that_is_full_does_not_stop_the_engine(tmp_path: Path) -> None:
     with AnswerServer(Questions(), tmp_path / "missing", CHECKPOINT) as server:
         server.start()
-    assert ask_engine(tmp_path / "missing", CHECKPOINT, "client", id="x") is None
+    assert ask_engine(tmp_path / "missing", CHECKPOINT, "client", 10, id="x") is None
