@@ -53,7 +53,7 @@ LEDGER: Final = TableSpec(
         (
             "transition",
             "STRING",
-            "accepted, queued, sent, fast_sent, resent, replayed, pubrec, pubrel_sent, refused, finished, connected, …",
+            "accepted, queued, sent, fast_sent, resent, replayed, pubrec, pubrel_sent, refused, overdue, finished, connected, …",
         ),
         ("attempt", "INT", "how often the message had been sent; 0 = does not apply"),
         ("packet_id", "INT", "MQTT packet id, null = none"),

@@ -30,7 +30,7 @@ def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipelin
         quarantined=0,
         inflight=2,
         queued=2,
-        queued_bytes=10,
+        queued_bytes=12,  # a topic of one byte and a payload of five, twice
         oldest_unacknowledged_s=census.oldest_unacknowledged_s,
         taken_s=1_000.0,
     )
