@@ -19,6 +19,10 @@ class EngineRuns(InflightError):
     """Another engine with another checkpoint runs on the same topics."""
 
 
+class EngineClockOff(InflightError):
+    """The clock of this machine is too far from the brokers' for the times of sessions and messages."""
+
+
 class EngineFenced(InflightError):
     """Another engine has taken over while this one ran."""
 

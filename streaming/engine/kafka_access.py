@@ -1,17 +1,21 @@
 """Reads and writes single records and offsets of Kafka from the engine's driver, beside the query."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.errors import KafkaError, KafkaTimeoutError
+from kafka.errors import InvalidTimestampError, KafkaError, KafkaTimeoutError
+from kafka.producer.future import RecordMetadata
 
+from sinks.host.clock_skew import skew_text
+from sinks.kafka.append import TimestampRefused
 from sinks.kafka.kafka_python import abandon
 from state.records.events import WAKE_UP_KEY
 from state.records.record import SinkRecord
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
+from streaming.engine.errors import EngineClockOff
 
 _CONFIRM_MS: Final = 30_000
 _READ_S: Final = 10.0
@@ -19,6 +23,8 @@ _FRESH_S: Final = 3.0
 """A record is younger than this if it was not there when the topic was last read."""
 _BROKERS_TIME: Final = 1
 """Kafka's number of LogAppendTime."""
+_MAX_SKEW_S: Final = 300.0
+"""Kerberos' limit, too: far more than NTP leaves, and less than a time to live that matters."""
 _POLL_MS: Final = 200
 _REQUEST_MS: Final = 5_000
 _WRITE_TOGETHER: Final = 5_000
@@ -27,15 +33,19 @@ Partitions = Mapping[str, Iterable[int]]
 """By topic."""
 
 
-def write_wake_up(settings: Settings) -> None:
+def write_wake_up(settings: Settings, *, now_s: Callable[[], float] = time.time) -> float:
     """Appends the record that gives an engine its first micro-batch. Raises KafkaUnreachable if Kafka does not confirm it in 30
     s.
 
     Spark runs a micro-batch without new records only after another one of the same process. An engine that was stopped just after
     a commit would wait for a record, and until one came no timer of a session would fire. The record moves an offset and nothing
     else: streaming/engine/query.py drops it.
+
+    Returns:
+        This machine's clock minus the brokers' in seconds, too high by the time of the append; 0 if the topic has CreateTime.
     """
-    _write(settings, [{"topic": settings.topics.events, "key": WAKE_UP_KEY, "value": b""}])
+    (stored,) = _write(settings, [{"topic": settings.topics.events, "key": WAKE_UP_KEY, "value": b""}])
+    return now_s() - stored.timestamp / 1_000
 
 
 def write_records(settings: Settings, records: Iterable[SinkRecord]) -> None:
@@ -55,7 +65,18 @@ def write_records(settings: Settings, records: Iterable[SinkRecord]) -> None:
     )
 
 
-def _write(settings: Settings, records: list[dict[str, Any]]) -> None:
+def require_right_clock(skew_s: float) -> None:
+    """Raises EngineClockOff if messages and sessions would end by a wrong time. skew_s: see `write_wake_up`."""
+    if abs(skew_s) > _MAX_SKEW_S:
+        raise EngineClockOff(
+            f"{skew_text(skew_s)}. An engine that is ahead ends messages and sessions that should live; one that is behind does "
+            "so when its clock is set right. Nothing has been changed. Set the clock of this machine (NTP), or that of the "
+            "brokers if all other machines differ from it, and start the engine again"
+        )
+
+
+def _write(settings: Settings, records: list[dict[str, Any]]) -> list[RecordMetadata]:
+    """Returns what Kafka says of each record."""
     options = {
         "client_id": "inflight-engine",
         "acks": "all",
@@ -66,10 +87,12 @@ def _write(settings: Settings, records: list[dict[str, Any]]) -> None:
     try:
         producer = KafkaProducer(**options)
         try:
-            for future in [producer.send(**record) for record in records]:
-                future.get(timeout=_CONFIRM_MS / 1_000)
+            futures = [producer.send(**record) for record in records]
+            return [future.get(timeout=_CONFIRM_MS / 1_000) for future in futures]
         finally:
             abandon(producer)
+    except InvalidTimestampError as error:
+        raise EngineClockOff(f"Kafka refuses the time of this machine's records; {TimestampRefused.action}") from error
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
 

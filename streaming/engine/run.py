@@ -3,7 +3,7 @@
 Steps of a start, in this order:
 1. Check the topics, and that the checkpoint fits them (streaming/engine/ownership/checkpoint_checks.py). One that is not on a
    local path is checked in step 4.
-2. Write the record that gives the query a first micro-batch (`write_wake_up`).
+2. Write the record that gives the query a first micro-batch (`write_wake_up`). Its time shows whether the clock is right.
 3. Start Spark.
 4. Take the lock of the checkpoint, and join the group of the engines: no other one runs on the topics
    (streaming/engine/ownership/engine_group.py).
@@ -35,7 +35,7 @@ from streaming.archive.query import topics_of
 from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics
 from streaming.config.settings import Settings
 from streaming.engine.answers.server import AnswerServer
-from streaming.engine.kafka_access import write_wake_up
+from streaming.engine.kafka_access import require_right_clock, write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
@@ -94,7 +94,7 @@ def run_engine(
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
-            TopicsReplaced, RecordsGone: Before anything runs.
+            TopicsReplaced, RecordsGone, EngineClockOff: Before anything runs.
         QueryFailed: The query died; NewerEvent if such an event is the reason.
         EngineFenced: Another engine has taken over.
         PartitionsChanged: A topic has got more partitions.
@@ -107,7 +107,7 @@ def run_engine(
     partitions, ids = {topic.name: topic.partitions for topic in report.topics}, TopicIds.of(report)
     read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
     check_before_spark(settings, report)
-    write_wake_up(settings)  # step 2
+    require_right_clock(write_wake_up(settings))  # step 2
     spark = start_spark(settings, jars)  # step 3
     try:
         location = sessions_checkpoint(settings)

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -16,6 +17,8 @@ from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
+from streaming.engine.errors import EngineClockOff
+from streaming.engine.kafka_access import require_right_clock, write_wake_up
 from streaming.topics import check_topics, ensure_topics, require_safe_topics
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.processes import is_gone
@@ -114,6 +117,19 @@ def test_topics_with_the_time_of_their_writers_are_repaired(kafka: SharedKafka) 
     assert (report.repaired, report.warnings) == (("timely.uplink",), ())
     assert {topic.configs["message.timestamp.type"] for topic in report.topics} == {"LogAppendTime"}
     assert ensure_topics(settings).repaired == ()
+
+
+@pytest.mark.parametrize(("shift_s", "text"), [(7_200, "2.0 h ahead of"), (-864_000, "10.0 days behind"), (60, None)])
+def test_an_engine_whose_clock_is_off_stops_before_anything_ends(kafka: SharedKafka, shift_s: int, text: str | None) -> None:
+    settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "clock"})
+    ensure_topics(settings)
+    skew_s = write_wake_up(settings, now_s=lambda: time.time() + shift_s)
+    assert shift_s - 1 < skew_s < shift_s + DEADLINE_S
+    if text is None:
+        require_right_clock(skew_s)
+    else:
+        with pytest.raises(EngineClockOff, match=f"the clock is {text} that of Kafka's brokers.*NTP"):
+            require_right_clock(skew_s)
 
 
 def test_a_misspelt_topic_is_not_created(kafka: SharedKafka) -> None:
