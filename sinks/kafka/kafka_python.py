@@ -9,7 +9,8 @@ import ssl
 import sys
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -106,6 +107,11 @@ class _FailFastConnections(KafkaConnectionManager):  # type: ignore[misc]
             raise self._refused
         return super().get_connection(node_id, **options)
 
+    async def _build_transport(self, *arguments: Any, **options: Any) -> Any:
+        transport = await super()._build_transport(*arguments, **options)
+        transport._sock_recv = partial(_data_before_the_end, transport._sock_recv)
+        return transport
+
     async def _do_bootstrap(self, deadline: float | None) -> Any:
         try:
             return await super()._do_bootstrap(deadline)
@@ -113,3 +119,12 @@ class _FailFastConnections(KafkaConnectionManager):  # type: ignore[misc]
             if not self._errors:
                 raise
             raise KafkaTimeoutError(f"{error.args[0]}: {'; '.join(self._errors)}") from error
+
+
+def _data_before_the_end(receive: Callable[[], tuple[bytes, Exception | None]]) -> tuple[bytes, Exception | None]:
+    """Receives from a socket, and leaves an error for the next call if there are data.
+
+    A broker ends a connection right behind its refusal of a login. kafka-python drops the refusal if it reads both at once.
+    """
+    data, error = receive()
+    return data, None if data else error

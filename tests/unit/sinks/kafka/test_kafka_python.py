@@ -3,7 +3,7 @@
 import threading
 
 import pytest
-from kafka.errors import IllegalStateError, KafkaTimeoutError
+from kafka.errors import IllegalStateError, KafkaConnectionError, KafkaTimeoutError
 
 from sinks.kafka import kafka_python
 from sinks.kafka.kafka_python import abandon, subscribe
@@ -77,3 +77,11 @@ def test_a_stop_ends_the_wait_for_a_missing_topic() -> None:
     stopping = threading.Event()
     stopping.set()
     assert not subscribe(Forgetful(1_000), ["one", "two"], stopping=stopping)
+
+
+def test_the_reason_for_the_end_of_a_connection_is_read_before_it() -> None:
+    """A broker refuses a login and closes at once; kafka-python would only say that the socket is disconnected."""
+    ended = KafkaConnectionError("socket disconnected")
+    reads = iter([(b"login refused", ended), (b"", ended)])
+    assert kafka_python._data_before_the_end(lambda: next(reads)) == (b"login refused", None)
+    assert kafka_python._data_before_the_end(lambda: next(reads)) == (b"", ended)
