@@ -45,7 +45,8 @@ def write_wake_up(settings: Settings, *, now_s: Callable[[], float] = time.time)
         This machine's clock minus the brokers' in seconds, too high by the time of the append; 0 if the topic has CreateTime.
     """
     (stored,) = _write(settings, [{"topic": settings.topics.events, "key": WAKE_UP_KEY, "value": b""}])
-    return now_s() - stored.timestamp / 1_000
+    stored_ms: int = stored.timestamp
+    return now_s() - stored_ms / 1_000
 
 
 def write_records(settings: Settings, records: Iterable[SinkRecord]) -> None:
