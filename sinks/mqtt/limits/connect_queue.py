@@ -68,7 +68,8 @@ class ConnectQueue:
         """Connection id → when it was announced. Those at the front may have stopped counting."""
         self._overdue: OrderedDict[int, int] = OrderedDict()
         """Those that have stopped counting: their answers say how slow the engine is."""
-        self._slowest_ms = 0.0
+        self._slowest_ms = float(answer_timeout_ms)
+        """Of late. Before the first answers nothing is known, and the first micro-batch of an engine is its slowest."""
         self._timer: asyncio.TimerHandle | None = None
         self.reconfigure(limits)
 

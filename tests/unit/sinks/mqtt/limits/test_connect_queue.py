@@ -37,6 +37,12 @@ class Testbed:
         self.on_turn: Callable[[str], None] = self.turns.append
         self.queue = ConnectQueue(DeviceLimits(**limits), self, answer_timeout_ms=ANSWER_TIMEOUT_MS, limiter=limiter)
 
+    def answer_quickly(self, count: int = 200) -> None:
+        """The engine has answered many CONNECTs at once."""
+        for number in range(10_000, 10_000 + count):
+            self.queue.announced(number)
+            self.queue.answered(number)
+
     def time(self) -> float:
         return self.now_ms / 1_000
 
@@ -166,6 +172,7 @@ def test_others_wait_while_the_engine_does_not_answer() -> None:
 def test_a_connect_of_a_closed_socket_counts_until_answered_or_old() -> None:
     """Otherwise the engine would read a CONNECT for every attempt of a device that gives up and reconnects."""
     connects = Testbed(max_unanswered_connects=1)
+    connects.answer_quickly()
     assert connects.enter("first", "a") is Turn.NOW
     connects.queue.announced(1)
     connects.leave("first")
@@ -228,9 +235,7 @@ def test_each_has_one_turn_and_limits_hold(steps: list[tuple[int, str, str]]) ->
 
 def test_the_patience_is_twice_the_slowest_answer_but_not_less_than_the_time_out() -> None:
     connects = Testbed()
-    connects.queue.announced(1)
-    connects.pass_ms(100)
-    connects.queue.answered(1)
+    connects.answer_quickly()
     assert connects.queue.patience_ms == ANSWER_TIMEOUT_MS
     connects.queue.announced(2)
     connects.pass_ms(ANSWER_TIMEOUT_MS - 1)
@@ -238,9 +243,14 @@ def test_the_patience_is_twice_the_slowest_answer_but_not_less_than_the_time_out
     assert connects.queue.patience_ms == 2 * (ANSWER_TIMEOUT_MS - 1)
 
 
+def test_an_engine_that_has_answered_nobody_yet_gets_twice_the_time_out() -> None:
+    assert Testbed().queue.patience_ms == 2 * ANSWER_TIMEOUT_MS
+
+
 def test_an_engine_that_needs_longer_than_the_time_out_gets_more_time() -> None:
     """Refused devices that connect again would otherwise never be answered in time."""
     connects = Testbed(max_unanswered_connects=1)
+    connects.answer_quickly()
     connects.queue.announced(1)
     connects.pass_ms(ANSWER_TIMEOUT_MS)
     assert connects.enter("other") is Turn.NOW, "the first one does not count any more"
@@ -259,14 +269,13 @@ def test_a_faster_engine_shortens_the_patience_again() -> None:
     connects.pass_ms(200_000)
     connects.queue.answered(0)
     assert connects.queue.patience_ms == 300_000, "five minutes at most"
-    for number in range(1, 200):
-        connects.queue.announced(number)
-        connects.queue.answered(number)
+    connects.answer_quickly()
     assert connects.queue.patience_ms == ANSWER_TIMEOUT_MS
 
 
 def test_an_answer_that_never_comes_is_forgotten_after_five_minutes() -> None:
     connects = Testbed()
+    connects.answer_quickly()
     connects.queue.announced(1)
     connects.pass_ms(ANSWER_TIMEOUT_MS)
     assert connects.enter("other") is Turn.NOW
