@@ -4,6 +4,7 @@ from typing import Final
 
 from trials.fuzz.edges import ProxyHeaders, WebSockets
 from trials.fuzz.logins import Certificates, JsonWebTokens
+from trials.fuzz.operators import HalfWrittenFiles, Screens
 from trials.fuzz.packets import Packets
 from trials.fuzz.records import Commands, Events, Messages, OtherTopics
 from trials.fuzz.target import Target
@@ -18,4 +19,6 @@ TARGETS: Final[tuple[type[Target], ...]] = (
     Certificates,
     ProxyHeaders,
     WebSockets,
+    Screens,
+    HalfWrittenFiles,
 )
