@@ -6,7 +6,6 @@ The device reads what the server writes by the standard alone, without a line of
 import json
 import socket
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -161,19 +160,14 @@ class Backend:
                         self._receipts[receipt["message_id"]] = receipt
         consumer.close()
 
-    def send(self, client_id: str, *payloads: bytes, qos: int = 1, age_ms: int = 0, **headers: str) -> list[str]:
-        """Messages in order, confirmed by Kafka; their ids. headers: `_` stands for `-`. age_ms: of the record's timestamp."""
+    def send(self, client_id: str, *payloads: bytes, qos: int = 1, **headers: str) -> list[str]:
+        """Messages in order, confirmed by Kafka; their ids. headers: `_` stands for `-`."""
         names = [f"{client_id}/{payload.decode()}" for payload in payloads]
         extra = [(name.replace("_", "-"), value.encode()) for name, value in headers.items()]
         sent = []
         for name, payload in zip(names, payloads, strict=True):
             fields = [("mqtt-topic", b"cmd"), ("mqtt-qos", b"%d" % qos), ("message-id", name.encode()), *extra]
-            stamp = None if not age_ms else int(time.time() * 1_000) - age_ms  # Kafka's clock is the wall's
-            sent.append(
-                self._producer.send(
-                    "inflight.messages", key=client_id.encode(), value=payload, headers=fields, timestamp_ms=stamp
-                )
-            )
+            sent.append(self._producer.send("inflight.messages", key=client_id.encode(), value=payload, headers=fields))
         for future in sent:
             future.get(timeout=PATIENCE_S)
         return names
