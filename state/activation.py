@@ -47,9 +47,14 @@ class Activation:
     Args:
         now_ms: Time of the activation, and of everything that it records.
         settings: Policy and exchanges are used here.
+
+    Attributes:
+        ended: Ids of connections whose end is among the events.
+        not_replayed: Those of them that also began among the events. Nobody is there to get a replay, so an engine that is
+            behind, and whose devices give up and connect again, is spared the work.
     """
 
-    __slots__ = ("client_id", "commands", "fast_path", "now_ms", "settings")
+    __slots__ = ("client_id", "commands", "ended", "fast_path", "not_replayed", "now_ms", "settings")
 
     def __init__(self, client_id: ClientId, now_ms: int, settings: SessionSettings) -> None:
         self.client_id = client_id
@@ -57,6 +62,8 @@ class Activation:
         self.settings = settings
         self.commands: list[Command] = []
         self.fast_path = FastPathChanges()
+        self.ended: set[int] = set()
+        self.not_replayed: set[int] = set()
 
     def add(self, command: Command) -> None:
         self.commands.append(command)

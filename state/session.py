@@ -139,6 +139,8 @@ class Session:
             self.offline_since_ms = now_ms
             self.started_by = self.newest_connection_id = 0
             self.outbound.positions.forget()
+        events = tuple(events)
+        activation.ended = {event.connection_id for event in events if isinstance(event, ClientDisconnected | ConnectionLost)}
         for event in events:  # step 1
             try:
                 self._apply(event, activation)
@@ -345,7 +347,10 @@ class Session:
                 max_subscription_bytes=self.settings.max_subscription_bytes,
             )
         )
-        retransmission.replay(self.outbound, connection, activation)
+        if connection.connection_id in activation.ended:
+            activation.not_replayed.add(connection.connection_id)
+        else:
+            retransmission.replay(self.outbound, connection, activation)
 
     def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
         """Refuses a CONNECT whose connection id is below the newest one: it is older, or the clock of its gateway is behind.
@@ -390,7 +395,8 @@ class Session:
         self, connection: SessionConnection, reason: str, activation: Activation, *, reconnect_grace_ms: int = 0
     ) -> None:
         now_ms = activation.now_ms
-        retransmission.connection_ended(self.outbound, connection, now_ms)
+        if connection.connection_id not in activation.not_replayed:
+            retransmission.connection_ended(self.outbound, connection, now_ms)
         grants.connection_ended(connection, activation)
         self.connection = None
         self.offline_since_ms = now_ms

@@ -476,3 +476,35 @@ def returned(name: str, **fields: Any) -> MessageReturned:
     """A dead letter of another queue."""
     letter = with_death(message(name, **fields), queue="q", reason=Outcome.REJECTED, time_ms=0, exchange="x")
     return MessageReturned(message=letter)
+
+
+# --- a connection that is over before the engine reads of it -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_connection_that_is_over_already_gets_no_replay(qos: int) -> None:
+    """Devices of an engine that is behind give up and connect again: the engine does nothing for those that have gone."""
+    s = Scenario().connect().submit("a", qos=qos).lose_connection()
+    s.sees()
+    with s.micro_batch():
+        s.connect().lose_connection()
+    assert s.sees() == ["CONNACK present"]
+    assert s.connect().sees() == ["CONNACK present", "PUBLISH 1 a DUP"]
+    assert s.attempts == {"a": 1}, "on no connection before there was time to answer"
+
+
+def test_a_connection_that_was_taken_over_already_gets_no_replay() -> None:
+    s = Scenario().connect().submit("a").lose_connection()
+    s.sees()
+    with s.micro_batch():
+        s.connect().connect().lose_connection(2)
+    assert s.sees() == ["CONNACK present", "CLOSE 0x8E", "CONNACK present", "PUBLISH 1 a DUP"]
+
+
+def test_what_the_device_received_is_released_on_the_next_connection_that_lasts() -> None:
+    s = Scenario().connect().submit("a", qos=2).pubrec(1).lose_connection()
+    s.sees()
+    with s.micro_batch():
+        s.connect().lose_connection()
+    assert s.sees() == ["CONNACK present"]
+    assert s.connect().sees() == ["CONNACK present", "PUBREL 1"]
