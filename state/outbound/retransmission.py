@@ -109,8 +109,11 @@ def count_crash(outbound: SessionOutbound, connection_id: int, packet_id: Packet
     if entry is None or entry.given_back_by != connection_id:
         return
     entry.given_back_by = 0
-    if outbound.window.step(packet_id, OutboundEvent.CLIENT_CRASHED) is OutboundAction.COUNT_CRASH:
+    action = outbound.window.step(packet_id, OutboundEvent.CLIENT_CRASHED)
+    if action is OutboundAction.COUNT_CRASH:
         entry.delivery.crashes += 1
+    else:
+        assert action is OutboundAction.IGNORE
 
 
 def _resend(

@@ -21,6 +21,7 @@ FAST = (
     "spec/test_acknowledgements.py",
     "spec/test_receiving.py",
     "spec/test_owed_answers.py",
+    "spec/test_crash_limit.py",
 )
 SKIPPED = "not refuses_for_ever and not no_receive_maximum_to_exceed and not no_more_messages_are_in_flight"  # they take long
 

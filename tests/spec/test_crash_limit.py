@@ -29,6 +29,12 @@ def test_a_message_that_kills_its_device_is_dead_lettered(qos: int) -> None:
     assert receipt.detail == "not acknowledged in 20 attempts; the client got it and lost 20 connections (crash_limit)"
 
 
+def test_a_message_of_qos_2_keeps_its_handshake_after_a_crash() -> None:
+    s = dying(1, Scenario().submit("a", qos=2)).connect()
+    s.sees()
+    assert s.pubrec(1).sees() == ["PUBREL 1"]
+
+
 def test_what_waits_behind_it_is_delivered() -> None:
     s = dying(3, Scenario(crash_limit=3, max_inflight=1).submit("poison", "good"))
     s.sees()
