@@ -38,7 +38,9 @@ NO_LEASE: Final = UnmetCondition(
     "no lease: Kafka does not confirm its renewals", "check that Kafka runs and kafka.bootstrap_servers"
 )
 NO_BROKER: Final = UnmetCondition(
-    "not connected to the MQTT broker", "check that the broker runs, and host, port and password in [bridge]"
+    "not connected to the MQTT broker",
+    "check that the broker runs, and host, port and password in [bridge]; after group_session_timeout_ms without it this bridge "
+    "is in no consumer group, and another one takes its devices",
 )
 
 

@@ -13,6 +13,7 @@ Rules
 4. Devices are connected only while the bridge holds its lease (sinks/host/lease.py).
 5. The broker's 0x97 goes to the session, which backs off by client. It delays the other messages of this bridge too
    (sinks/bridge/outbound.py).
+6. A bridge whose broker stays away leaves the consumer group, so that another one gets its devices (sinks/bridge/membership.py).
 """
 
 import asyncio
@@ -28,17 +29,19 @@ from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.broker.reconnector import BrokerReconnector
 from sinks.bridge.device import DeviceConnection
 from sinks.bridge.inbound import BridgeInbound
+from sinks.bridge.membership import GroupMembership
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.outbound import BridgeOutbound
 from sinks.bridge.presence import PresenceTracker
 from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.bridge.topics import is_addressable
-from sinks.health import NO_BROKER, UnmetCondition
+from sinks.health import NO_BROKER, NO_LEASE, UnmetCondition
 from sinks.host.command_host import CommandHost
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionKind
 from sinks.kafka.append import Confirmation, EventLog, Headers
+from sinks.kafka.tail import CommandTail
 from state.commands import GatewayCommand, SendPublish
 from state.events import ClientConnected, GatewayEvent
 from state.model import ClientId, MessageId, ReasonCode
@@ -55,12 +58,13 @@ class Bridge(CommandHost[DeviceConnection]):
         self,
         settings: BridgeSettings,
         log: EventLog,
+        tail: CommandTail,
         counters: BridgeCounters,
         *,
         commands_partitions: int,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """clock_ns: numbers the connections."""
+        """tail: is started when the broker is there. clock_ns: numbers the connections."""
         holder = f"bridge {settings.name}"
         super().__init__(ConnectionKind.BRIDGE, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
@@ -68,6 +72,7 @@ class Bridge(CommandHost[DeviceConnection]):
         self._routes = Routes(settings)
         self._presence = PresenceTracker(settings, commands_partitions)
         self._by_client: dict[ClientId, DeviceConnection] = {}
+        self._membership = GroupMembership(tail, self, leave_after_s=settings.group_session_timeout_ms / 1_000)
         self._outbound = BridgeOutbound(settings, self._routes, counters, answered=self._broker_answered)
         self._inbound = BridgeInbound(settings, self._routes, counters, self, self._ids.next())
         self._subscriber = BrokerReconnector(
@@ -99,22 +104,24 @@ class Bridge(CommandHost[DeviceConnection]):
             connections.create_task(self._publisher.run())
 
     @property
+    def _has_broker(self) -> bool:
+        return self._subscriber.connection is not None and self._publisher.connection is not None
+
+    @property
     def _is_up(self) -> bool:
-        return (
-            self._subscriber.connection is not None
-            and self._publisher.connection is not None
-            and not self.is_stopping
-            and self.lease.holds()
-        )
+        return self._has_broker and not self.is_stopping and self.lease.holds()
 
     @property
     def _is_serving(self) -> bool:
         return self._is_up and bool(self.partitions)
 
     def missing(self) -> Iterator[UnmetCondition]:
-        if self._subscriber.connection is None or self._publisher.connection is None:
-            yield NO_BROKER
-        yield from super().missing()
+        if self._has_broker:
+            yield from super().missing()
+            return
+        yield NO_BROKER  # which is why it may have no partition
+        if not self.lease.holds():
+            yield NO_LEASE
 
     # --- CommandHost -----------------------------------------------------------------------------------------------------------
 
@@ -168,6 +175,8 @@ class Bridge(CommandHost[DeviceConnection]):
 
     def _broker_up(self) -> None:
         self.counters.broker_connections += 1
+        if self._has_broker:
+            self._membership.broker_up()
         self._connect_known(self.partitions)
         self._tell_ready()
 
@@ -180,6 +189,8 @@ class Bridge(CommandHost[DeviceConnection]):
         self._end_all(f"the broker is away: {reason}")
         if is_subscriber:
             self._presence.connection_lost()
+        if not self.is_stopping:
+            self._membership.broker_down()
 
     # --- devices come and go ---------------------------------------------------------------------------------------------------
 
@@ -312,6 +323,7 @@ class Bridge(CommandHost[DeviceConnection]):
     def stop(self) -> None:
         """Tells the engine that all devices are offline. Another bridge takes them."""
         self.is_stopping = True
+        self._membership.stop()
         self._end_all("the bridge stops")
         self._end_lease()
 

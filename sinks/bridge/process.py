@@ -94,8 +94,7 @@ async def run_bridge(
     clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
     """Runs as `serve` on any Kafka. Closes log and tail. clock_ns: Unix time, the same for all bridges and gateways."""
-    bridge = Bridge(settings, log, counters, commands_partitions=commands_partitions, clock_ns=clock_ns)
-    tail.start(bridge)
+    bridge = Bridge(settings, log, tail, counters, commands_partitions=commands_partitions, clock_ns=clock_ns)
     connections = asyncio.ensure_future(bridge.run_connections())
     ready = asyncio.ensure_future(bridge.ready.wait())
     stopping = asyncio.ensure_future(stop.wait())

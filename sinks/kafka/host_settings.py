@@ -32,7 +32,8 @@ class HostSettings:
         none="",
     ).default(None)
     group_session_timeout_ms: int = Setting(
-        "a process that Kafka has not heard of for this long loses its partitions", (6 * SECOND, 5 * MINUTE)
+        "a process that Kafka has not heard of for this long loses its partitions; a bridge, too, without its broker",
+        (6 * SECOND, 5 * MINUTE),
     ).default(10_000)
     lease_ms: int = Setting(
         "a process to which Kafka has confirmed nothing for this long closes its connections (a bridge: takes its devices "

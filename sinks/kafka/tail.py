@@ -26,6 +26,7 @@ _POLL_S: Final = 0.2
 _RESTART_PAUSE_S: Final = 1.0
 _LAST_COMMIT_S: Final = 5.0
 _LEAVE_S: Final = 2.0
+_NAME_CHECK_HOLDS_S: Final = 10.0
 _UNCERTAIN_BATCHES: Final = 256
 
 
@@ -49,7 +50,11 @@ class CommandListener(Protocol):
 class CommandTail(Protocol):
     """Reads the commands topic as a member of a consumer group."""
 
-    def start(self, listener: CommandListener) -> None: ...
+    def start(self, listener: CommandListener) -> None:
+        """Joins the group, the first time or after `leave`."""
+
+    def leave(self) -> None:
+        """Leaves the group, in a while: `partitions_revoked` follows for every partition."""
 
     async def close(self, timeout_s: float) -> None: ...
 
@@ -63,6 +68,8 @@ class KafkaCommandTail:
     A partition is announced only when its start position is fixed: the offset that the group has committed, else the end of the
     log. Offsets of records that the listener has carried out are committed about once a second. Partitions move one by one
     (cooperative rebalancing): a new gateway costs only the devices of the partitions that it gets their connection.
+
+    After `leave` Kafka keeps the partitions of a static member until the session time-out. Nobody reads them until then.
 
     on_taken: called once on the loop when another process has joined under our `group_instance_id`; nothing is read any more, and
     `check` raises.
@@ -99,6 +106,10 @@ class KafkaCommandTail:
             resumes=True,
             on_commit=self._committed_or_not,
         )
+        self._name_checked_s = math.inf
+        """When it was seen that no other process lives under the name. inf: no join has to ask; -inf: the next one has to."""
+        self._is_wanted = threading.Event()
+        """Set while this process is to be in the group, and at the end."""
         self._stopping = threading.Event()
         self._stop_at_s = math.inf
         self._room = threading.Semaphore(_BATCHES_AHEAD)
@@ -121,23 +132,25 @@ class KafkaCommandTail:
 
     async def await_instance_free(self) -> None:
         """Call it before this process does anything else. Raises GroupInstanceTaken when another one lives under the name."""
-        await asyncio.to_thread(
-            await_instance_free,
-            bootstrap_servers=self._bootstrap_servers,
-            group_id=self._group_id,
-            group_instance_id=self._group_instance_id,
-            options=self._options,
-        )
+        await asyncio.to_thread(self._await_name_free)
+        self._name_checked_s = time.monotonic()
 
     def start(self, listener: CommandListener) -> None:
         self._listener = listener
-        self._loop = asyncio.get_running_loop()
-        self._thread = threading.Thread(target=self._run, name="inflight-commands", daemon=True)
-        self._thread.start()
+        self._is_wanted.set()
+        if self._thread is None:
+            self._loop = asyncio.get_running_loop()
+            self._thread = threading.Thread(target=self._run, name="inflight-commands", daemon=True)
+            self._thread.start()
+
+    def leave(self) -> None:
+        if not self._stopping.is_set():
+            self._is_wanted.clear()
 
     async def close(self, timeout_s: float) -> None:
         self._stop_at_s = time.monotonic() + timeout_s
         self._stopping.set()
+        self._is_wanted.set()
         thread = self._thread
         if thread is not None:
             await asyncio.get_running_loop().run_in_executor(None, thread.join, timeout_s)
@@ -151,10 +164,19 @@ class KafkaCommandTail:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
+            self._is_wanted.wait()
+            if self._stopping.is_set():
+                break
             try:
+                if time.monotonic() - self._name_checked_s > _NAME_CHECK_HOLDS_S:
+                    self._await_name_free()
+                self._name_checked_s = math.inf
                 self._consume()
             except MemberFenced:  # joining again would fence the other one
                 self._taken = fenced(self._group_id, self._group_instance_id)
+                self._stopping.set()
+            except GroupInstanceTaken as error:  # joining would fence the one that came while this process was in no group
+                self._taken = error
                 self._stopping.set()
             except Exception as error:  # noqa: BLE001 - whatever it was, a new consumer is the cure
                 _log.warning("commands_consumer_failed", error=repr(error), action="a new consumer starts in a second")
@@ -165,12 +187,20 @@ class KafkaCommandTail:
         if self._taken is not None:
             self._on_loop(self._on_taken)
 
+    def _await_name_free(self) -> None:
+        await_instance_free(
+            bootstrap_servers=self._bootstrap_servers,
+            group_id=self._group_id,
+            group_instance_id=self._group_instance_id,
+            options=self._options,
+        )
+
     def _consume(self) -> None:
         consumer = self._new_consumer()
         try:
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
             self._committed, self._commits_under_way, self._refused = {}, 0, None
-            while not self._stopping.is_set():
+            while self._is_wanted.is_set() and not self._stopping.is_set():
                 batches = consumer.poll(_POLL_S, _MOST_RECORDS)
                 if self._follow_assignment(consumer):
                     next_commit = 0.0  # else whoever comes after a short life would begin at the end of the log
@@ -181,6 +211,7 @@ class KafkaCommandTail:
                     self._is_uncertain = False
                     next_commit = time.monotonic() + _COMMIT_INTERVAL_S
                     self._commit(consumer)
+            self._name_checked_s = -math.inf  # the last commit gives the name up
             self._commit_and_wait(consumer)
         finally:
             consumer.close()

@@ -86,6 +86,10 @@ class FakeKafka(ScriptedEngine):
         if self.partitions:
             asyncio.get_running_loop().call_soon(listener.partitions_assigned, self.partitions)
 
+    def leave(self) -> None:
+        assert self._listener is not None
+        asyncio.get_running_loop().call_soon(self._listener.partitions_revoked, self.partitions)
+
     # ScriptedEngine, on the loop
     def soon(self, action: Callable[[], None]) -> None:
         assert self.loop is not None

@@ -68,6 +68,9 @@ class SessionEngine:
             self._ports.remove(port)
             self._share_out()
 
+    def owned_by(self, port: "Port") -> frozenset[int]:
+        return frozenset(partition for partition, owner in self._owners.items() if owner is port)
+
     def _share_out(self) -> None:
         """Assigns each partition to one of the present ports."""
         for partition in range(self.partitions):
@@ -132,6 +135,12 @@ class Port:
     def start(self, listener: CommandListener) -> None:
         self.listener = listener
         self._engine.joined(self)
+
+    def leave(self) -> None:
+        owned = self._engine.owned_by(self)
+        self._engine.left(self)
+        if self.listener is not None and not self._is_dead:
+            self.listener.partitions_revoked(owned)
 
     def assigned(self, partition: int, unread: list[bytes]) -> None:
         if self.listener is not None and not self._is_dead:

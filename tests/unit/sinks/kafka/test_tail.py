@@ -186,6 +186,99 @@ def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeyp
     assert len(set(consumer.stamps)) == 3, "it stamps although there is nothing new to commit"
 
 
+class Names:
+    """Stands for `await_instance_free`: counts its calls. taken: another process lives under the name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.checks = 0
+        self.taken = False
+        monkeypatch.setattr(tail, "await_instance_free", self._check)
+
+    def _check(self, **_: Any) -> None:
+        self.checks += 1
+        if self.taken:
+            raise GroupInstanceTaken("another process, at 10.0.0.7")
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_leaves_its_group_and_joins_again_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+    partition, names = frozenset((0,)), Names(monkeypatch)
+
+    async def main() -> None:
+        listener, reader = Listener(), tail_on(monkeypatch, Consumer, group_instance_id="bridge-0")
+        await reader.await_instance_free()
+        reader.start(listener)
+        await until(lambda: listener.calls, "it joins")
+        reader.leave()
+        await until(lambda: len(listener.calls) == 2, "it leaves")
+        (consumer,) = Consumer.made
+        assert consumer.is_closed
+        assert consumer.stamps[-1] == "bridge-0 left"
+        assert names.checks == 1
+        reader.start(listener)
+        await until(lambda: len(listener.calls) == 3, "it joins again")
+        assert names.checks == 2, "while it was in no group another process may have joined under the name"
+        assert listener.calls == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
+        await reader.close(5)
+        assert [each.is_closed for each in Consumer.made] == [True, True]
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("quick")
+def test_it_does_not_join_again_under_a_name_that_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Names(monkeypatch)
+
+    async def main() -> None:
+        listener, taken = Listener(), asyncio.Event()
+        reader = tail_on(monkeypatch, Consumer, group_instance_id="bridge-0", on_taken=taken.set)
+        reader.start(listener)
+        await until(lambda: listener.calls, "it joins")
+        reader.leave()
+        await until(lambda: len(listener.calls) == 2, "it leaves")
+        names.taken = True
+        reader.start(listener)
+        await asyncio.wait_for(taken.wait(), DEADLINE_S)
+        with pytest.raises(GroupInstanceTaken, match=r"at 10\.0\.0\.7"):
+            reader.check()
+        await reader.close(5)
+
+    asyncio.run(main())
+    assert len(Consumer.made) == 1
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_first_join_that_comes_late_looks_at_the_name_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tail, "_NAME_CHECK_HOLDS_S", 0.0)
+    names = Names(monkeypatch)
+
+    async def main() -> None:
+        listener, reader = Listener(), tail_on(monkeypatch, Consumer, group_instance_id="bridge-0")
+        await reader.await_instance_free()
+        reader.start(listener)
+        await until(lambda: listener.calls, "it joins")
+        assert names.checks == 2
+        await reader.close(5)
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_tail_that_has_left_its_group_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        listener, reader = Listener(), tail_on(monkeypatch, Consumer)
+        reader.start(listener)
+        await until(lambda: listener.calls, "it joins")
+        reader.leave()
+        await until(lambda: len(listener.calls) == 2, "it leaves")
+        await reader.close(DEADLINE_S)
+        reader.leave()
+        assert reader._thread is not None
+        assert not reader._thread.is_alive()
+
+    asyncio.run(main())
+
+
 class Reading(Consumer):
     """Reads one record. refusals: so many commits are refused first."""
 
