@@ -2,6 +2,8 @@
 
 import resource
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -16,6 +18,8 @@ from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP
 from tests.unit.sinks.mqtt.listeners.test_listening import needs_ipv6
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_the_log_says_where_devices_connect_and_where_without_a_login() -> None:
@@ -88,6 +92,13 @@ def test_every_address_of_a_listener_takes_devices(host: str) -> None:
 
 
 def test_a_gateway_at_its_limit_of_open_files_says_so_and_goes_on() -> None:
+    """In a process of its own: the limit holds for all threads of one."""
+    code = f"from {__name__} import reach_the_limit_of_open_files as reach; reach()"
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def reach_the_limit_of_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     with capture_logs() as lines, running_gateway() as gateway, gateway.socket() as before:
         before.send(connect(payload=text("before")))

@@ -44,7 +44,7 @@ def text(value: str) -> bytes:
 def refuse_one_message(up: SharedUp, client_id: str) -> None:
     """Connects by MQTT 5, refuses the first PUBLISH with 0x87 and REASON, and leaves."""
     with socket.create_connection(up.mqtt, timeout=60) as device, device.makefile("rb") as packets:
-        connect = b"\x00\x04MQTT\x05\x02\x00\x00\x00" + text(client_id)
+        connect = b"\x00\x04MQTT\x05\x00\x00\x00\x00" + text(client_id)  # a clean start would end what waits
         device.sendall(bytes([0x10, len(connect)]) + connect)
         while True:
             kind, length = packets.read(2)
