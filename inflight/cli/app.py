@@ -67,13 +67,13 @@ def main() -> None:
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
-    except Exception as error:  # noqa: BLE001 - nobody has foreseen it, and a traceback helps no user
+    except Exception as error:  # noqa: BLE001 - unexpected, and a traceback helps no user
         say(f"inflight: {explain_unexpected(error)}", err=True)
         raise SystemExit(1) from None
 
 
 def explain_unexpected(error: Exception) -> str:
-    """Returns a sentence for people about an error that nobody has foreseen, and what to do. Keeps the traceback in a file."""
+    """Returns a sentence for people about an unexpected error, and what to do. Keeps the traceback in a file."""
     import tempfile
     import traceback
 
@@ -81,7 +81,7 @@ def explain_unexpected(error: Exception) -> str:
     if isinstance(error, OSError) and error.filename is not None:
         what = f"{error.filename}: {error.strerror}. Check that path and its permissions"
     else:
-        what = f"{type(error).__name__}: {what}. Nobody has foreseen this"
+        what = f"unexpected {type(error).__name__}: {what}"
     try:
         with tempfile.NamedTemporaryFile("w", prefix="inflight-error-", suffix=".txt", delete=False, encoding="utf-8") as file:
             traceback.print_exception(error, file=file)

@@ -288,7 +288,7 @@ def test_up_has_a_plain_listener(main_with: Callable[..., tuple[object, str, str
     assert "server.pem cannot be read" in errors, "everything is said at once"
 
 
-def test_an_error_that_nobody_has_foreseen_is_a_sentence_and_a_file(
+def test_an_unexpected_error_is_a_sentence_and_a_file(
     main_with: Callable[..., tuple[object, str, str]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def fail(*_: object, **__: object) -> None:
@@ -299,7 +299,7 @@ def test_an_error_that_nobody_has_foreseen_is_a_sentence_and_a_file(
     code, _, said = main_with("config")
     [details] = tmp_path.glob("inflight-error-*.txt")
     assert code == 1
-    assert said == (f"inflight: RuntimeError: wires crossed. Nobody has foreseen this; {details} has the details for a report.\n")
+    assert said == (f"inflight: unexpected RuntimeError: wires crossed; {details} has the details for a report.\n")
     assert "Traceback" in details.read_text()
     assert details.stat().st_mode & 0o777 == 0o600
 
