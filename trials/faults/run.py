@@ -6,7 +6,8 @@
 1. Traffic, and incidents as planned (trials/faults/plan/faults.py) until the time is over.
 2. Calm: no faults, no new messages; the devices come back and stay until everything in flight is finished.
 3. The devices leave, some with DISCONNECT; the sessions that can end do.
-4. The account (trials/faults/account/account.py), the tables, and the history of each violation.
+4. The topic of the messages is deleted and made anew: the engine stops and says so, because it would skip records.
+5. The account (trials/faults/account/account.py), the tables, and the history of each violation.
 
 All files are in one directory, which is kept after violations. `--judge` repeats the account on it, with the present code:
 
@@ -86,7 +87,7 @@ class Result:
 
 
 async def run(settings: Settings, directory: Path, console: Console) -> Result:
-    """Executes steps 1 to 4 without the tables. Raises AssertionError when there is no progress for minutes."""
+    """Executes steps 1 to 5 without the tables. Raises AssertionError when there is no progress for minutes."""
     testbed = Testbed(directory, settings.shape)
     kinds = settings.kinds - testbed.impossible.keys()
     for kind in settings.kinds & testbed.impossible.keys():
@@ -104,6 +105,8 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
                 with busy_loops(settings.busy_loops), Display(progress, settings.seconds, console):
                     planned = incidents(settings.seed, settings.shape.victims, kinds)
                     await _Run(settings, injector, progress, signals).steps(running, planned)
+                refusal = await testbed.until_engine_refuses_a_new_topic()  # 4
+                console.print(f"a topic made anew stops the engine: {refusal}", markup=False)
             finally:
                 signals.leave.set()
                 for task in running:

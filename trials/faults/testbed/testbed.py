@@ -25,6 +25,7 @@ from trials.faults.testbed.clock import Clock, compiler
 from trials.faults.testbed.kafka import SupervisedKafka
 from trials.faults.testbed.open_transaction import OpenTransaction
 from trials.faults.testbed.proxy import HOST, Proxy
+from trials.faults.testbed.recreated_topic import recreate_topic
 from trials.faults.testbed.shape import EVERYWHERE, PROFILES, Shape, end_commands, engine_command
 from trials.faults.testbed.supervised import Supervised
 
@@ -159,6 +160,25 @@ class Testbed:
             return f"the engine works again:\n{tail(self._logs / f'{Victim.ENGINE}.log')}"
 
         await until(works, log, within_s=RECOVERY_S)
+
+    async def until_engine_refuses_a_new_topic(self) -> str:
+        """Deletes the topic of the messages and makes it anew. Returns what the engine says when it stops.
+
+        Raises AssertionError if it goes on.
+        """
+        log = self._logs / f"{Victim.ENGINE}.log"
+        known_bytes = log.stat().st_size
+        await asyncio.to_thread(recreate_topic, self.bootstrap_servers, self._messages)
+
+        def refusal() -> str | None:
+            with log.open("rb") as file:
+                file.seek(known_bytes)
+                lines = file.read().decode(errors="replace").splitlines()
+            return next((line.strip() for line in lines if f"{self._messages}: deleted and made anew" in line), None)
+
+        found = await until(refusal, lambda: f"the engine refuses the new topic:\n{tail(log)}", within_s=RECOVERY_S)
+        assert found is not None
+        return found
 
     def _pid(self, victim: Victim) -> int | None:
         if victim is Victim.BROKER:
