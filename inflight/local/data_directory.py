@@ -18,7 +18,7 @@ from inflight.local.errors import DataDirectoryInUse
 _MODE: Final = 0o700
 _LOCK: Final = "lock"
 _LEAST_FREE_BYTES: Final = 4 << 20
-"""As streaming/engine/watching/full_disk.py has it, which needs PySpark; gateways do without."""
+"""Repeats a value of streaming/engine/watching/full_disk.py, because that module needs PySpark and gateways do not."""
 _LAST_OF_JAVA: Final = "\uffff"
 """Spark's launcher breaks characters that Java stores as two."""
 _PARTS: Final = ("kafka", "kafka/data", "logs")

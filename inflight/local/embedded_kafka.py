@@ -128,7 +128,7 @@ class EmbeddedKafka:
 
     @property
     def port(self) -> int:
-        """Where clients connect; valid after `start`."""
+        """Returns the address for clients. It is valid after `start`."""
         return self._port
 
     @property

@@ -31,7 +31,7 @@ LONGEST_PAUSE_S: Final = 30.0
 _WATCH_S: Final = 0.5
 _LAST_WORDS_S: Final = 1.0
 _STOP_DURING_START_S: Final = 3.0
-"""What is not ready has no connection to end and no micro-batch to finish."""
+"""A process that is not ready has no connection to end and no micro-batch to finish, so it need not get longer."""
 _OWN_ERROR: Final = "\n  inflight: "
 """Begins the error by which a child of ours ends, in the tail of its log."""
 _LONGEST_LINE_BYTES: Final = 1 << 20

@@ -34,7 +34,7 @@ from streaming.topics import TopicReport, ensure_topics
 _KAFKA, _CONSOLE = "Kafka", "the console"
 """Names of remembered ports."""
 _KAFKA_PORT: Final = 9092
-"""Where kafka.bootstrap_servers looks by default."""
+"""The port in the default of kafka.bootstrap_servers."""
 _STOP_TIMEOUT_S: Final = 30.0
 _KAFKA_POLL_S: Final = 0.2
 _REPORT_WAITING_S: Final = 5.0

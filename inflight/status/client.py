@@ -30,7 +30,7 @@ _LOGS: Final = "gateway*.log*"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientView:
-    """What is known of a client.
+    """Describes one client.
 
     Attributes:
         stored: Its session; None = it has none.

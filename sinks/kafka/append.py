@@ -36,7 +36,7 @@ class AppendFailed(InflightError):
     """Kafka did not confirm a record within its time. It is unknown if the record is in the log: do not acknowledge it."""
 
     action = "check the brokers and the topics' min.insync.replicas"
-    """What an operator does about it."""
+    """Tells an operator what to do about the error."""
 
 
 class TimestampRefused(AppendFailed):

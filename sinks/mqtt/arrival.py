@@ -15,7 +15,7 @@ _TCP_INFO: Final = struct.Struct("=B51xI64xQ")
 
 
 class Arrival(NamedTuple):
-    """What the kernel knows; the defaults where the system does not provide it.
+    """Holds what the kernel knows of a socket. The defaults hold where the system does not provide it.
 
     Attributes:
         waited_ms: Since the last byte came in.

@@ -76,7 +76,7 @@ class DeviceSocket(asyncio.Protocol):
     _is_aborted: bool = False
     _taken_bytes: int = 0
     _left_bytes: int = 0
-    """What a blocked device had taken, and what was left in our buffer, at the last look."""
+    """Bytes that a blocked device had taken, and bytes left in our buffer, when they were measured last."""
     _held_bytes: int = 0
     """`Effects.held_bytes` of the last call."""
     _is_counted: bool = False

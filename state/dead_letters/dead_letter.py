@@ -42,7 +42,7 @@ _COPY_COST: Final = 10
 """The cost of one more destination, for every `_COPY_BYTES` of the message."""
 _COPY_BYTES: Final = 64 * KIB
 _EVENT_BYTES: Final = 8 * KIB
-"""What the event of a dead letter for a queue takes at most beside the message: ids, key, lengths."""
+"""Bytes that the event of a dead letter for a queue takes at most beside the message: ids, key, lengths."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

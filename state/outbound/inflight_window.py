@@ -58,7 +58,7 @@ class Delivery:
 
     @property
     def size_bytes(self) -> int:
-        """What the message costs while it is stored."""
+        """Returns the bytes that the message costs while it is stored."""
         return message_bytes(self.message)
 
     def expired(self, now_ms: int, *, at_once: bool = False) -> bool:

@@ -16,7 +16,7 @@ from state.outbound.packet_size import publish_packet_bytes
 from state.transitions import OutboundAction
 
 _RECORD_BYTES: Final = 2_048
-"""What the record of a PUBLISH takes at most beside the packet: the message id above all."""
+"""Bytes that the record of a PUBLISH takes at most beside the packet: the message id above all."""
 
 
 def fill(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:

@@ -27,7 +27,7 @@ _LEAST_SHARE: Final = 1 / 8
 _PATIENCE_FACTOR: Final = 2
 _MAX_PATIENCE_MS: Final = 300_000
 _FORGETTING: Final = 0.98
-"""A faster answer takes this share of the slowest one with it: after a hundred of them little is left."""
+"""Each faster answer leaves this share of the slowest one: after a hundred of them little is left."""
 
 
 class Turn(Enum):
@@ -69,7 +69,7 @@ class ConnectQueue:
         self._overdue: OrderedDict[int, int] = OrderedDict()
         """Those that have stopped counting: their answers say how slow the engine is."""
         self._slowest_ms = float(answer_timeout_ms)
-        """Of late. Before the first answers nothing is known, and the first micro-batch of an engine is its slowest."""
+        """The slowest recent answer. It begins high, because the first micro-batch of an engine is its slowest."""
         self._timer: asyncio.TimerHandle | None = None
         self.reconfigure(limits)
 
@@ -124,7 +124,7 @@ class ConnectQueue:
 
     @property
     def patience_ms(self) -> int:
-        """How long the engine may take to answer a CONNECT, by how long it has taken of late."""
+        """Returns how long the engine may take to answer a CONNECT, by its recent answers."""
         return min(_MAX_PATIENCE_MS, max(self._answer_timeout_ms, round(_PATIENCE_FACTOR * self._slowest_ms)))
 
     def _arm(self) -> None:
