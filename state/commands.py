@@ -39,6 +39,8 @@ class AcceptConnection(Value, frozen=True, tag=1):
             longer than max_subscription_bytes.
         max_subscriptions: Topic filters that the session may have; 0 = no limit.
         max_subscription_bytes: Their greatest total length; 0 = no limit.
+        subscriptions: The same subscriptions with their options; None as for topic_filters.
+        list_connection_id, list_version: The list of `inflight.subscriptions` that has them.
     """
 
     connection_id: int
@@ -52,6 +54,9 @@ class AcceptConnection(Value, frozen=True, tag=1):
     topic_filters: tuple[str, ...] | None = None
     max_subscriptions: int = 0
     max_subscription_bytes: int = 0
+    subscriptions: tuple[Subscription, ...] | None = None
+    list_connection_id: int = 0
+    list_version: int = 0
 
 
 class SendPublish(Value, frozen=True, tag=2):
@@ -63,6 +68,7 @@ class SendPublish(Value, frozen=True, tag=2):
         message_id: Constant over resends and connections. A bridge names the message to its device by it.
         position: The message's position while a gateway may have sent it by the fast path without the session knowing
             (docs/protocol.md, 7); None = no gateway can have sent it.
+        subscription_ids: Subscription Identifiers of a routed message [MQTT-3.3.4-3].
     """
 
     connection_id: int
@@ -78,6 +84,7 @@ class SendPublish(Value, frozen=True, tag=2):
     properties: PublishProperties = NO_PROPERTIES
     message_id: MessageId = ""
     position: Position | None = None
+    subscription_ids: tuple[int, ...] = ()
 
 
 class SendPubRel(Value, frozen=True, tag=3):
@@ -135,6 +142,7 @@ class OpenFastPath(Value, frozen=True, tag=7):
     recent_ids: digests of remembered message ids, 8 bytes each, concatenated. A message with such an id is a repetition.
     is_snapshot: `recent_ids` has all of them and replaces those of earlier grants; False = it adds to them.
     subscriptions: cap the QoS of messages; None = unchanged since the last grant.
+    marks: the highest mark of a routed message from each source that the session has read; None = unchanged since the last grant.
     """
 
     connection_id: int
@@ -147,6 +155,7 @@ class OpenFastPath(Value, frozen=True, tag=7):
     recent_ids: bytes = b""
     is_snapshot: bool = False
     subscriptions: tuple[Subscription, ...] | None = None
+    marks: tuple[tuple[int, int], ...] | None = None
 
 
 class CloseFastPath(Value, frozen=True, tag=8):
@@ -165,7 +174,8 @@ class OfferPublish(Value, frozen=True, tag=9):
 
     Attributes:
         previous: The router knows of no message of this client between this offset and `position`.
-        timestamp_ms, headers, payload: Those of the record of `inflight.messages`.
+        timestamp_ms, headers, payload: Those of the record of `inflight.messages`, without its recipients.
+        recipient: The entry of this client among them, without its name; None = the record's key names the client.
     """
 
     connection_id: int
@@ -174,6 +184,7 @@ class OfferPublish(Value, frozen=True, tag=9):
     timestamp_ms: int
     headers: tuple[tuple[str, bytes | None], ...] = ()
     payload: bytes = b""
+    recipient: bytes | None = None
 
 
 class ForwardPublication(Value, frozen=True, tag=20):
@@ -299,6 +310,41 @@ class ClearRoute(Value, frozen=True, tag=27):
     """Remove the client's route, because its connection is over: a record of `inflight.routes` without a value."""
 
 
+class AnnounceSubscriptions(Value, frozen=True, tag=28):
+    """Write the client's list to `inflight.subscriptions`: a session with shared subscriptions is online now, or offline.
+
+    Attributes:
+        connection_id, version: Those of the list, which `is_online` alone changes.
+    """
+
+    connection_id: int
+    version: int
+    subscriptions: tuple[Subscription, ...]
+    is_online: bool
+
+
+class EndSubscriptions(Value, frozen=True, tag=29):
+    """Remove the client's list from `inflight.subscriptions`: its session has ended, and there is no other one.
+
+    Attributes:
+        connection_id: Of the newest connection of that session. Lists of later connections stay.
+    """
+
+    connection_id: int
+
+
+class ReturnToGroup(Value, frozen=True, tag=30):
+    """Publish a message of a shared subscription once more, for the other members (rule 10 of docs/decisions/0041).
+
+    Attributes:
+        message: Its routing names the shared subscription.
+        time_ms: Time of the activation.
+    """
+
+    message: Message
+    time_ms: int
+
+
 GatewayCommand: TypeAlias = (
     AcceptConnection
     | SendPublish
@@ -319,6 +365,9 @@ Command: TypeAlias = (
     | ClearThrottle
     | SetRoute
     | ClearRoute
+    | AnnounceSubscriptions
+    | EndSubscriptions
+    | ReturnToGroup
 )
 
 

@@ -144,15 +144,27 @@ class PubRelReceived(Value, frozen=True, tag=8):
 
 
 class Subscribed(Value, frozen=True, tag=9):
-    """The gateway granted these subscriptions. A filter that exists already replaces its older subscription [MQTT-3.8.4-3]."""
+    """The gateway granted these subscriptions. A filter that exists already replaces its older subscription [MQTT-3.8.4-3].
+
+    Attributes:
+        version: Number of the list that this makes, as in the client's record of `inflight.subscriptions`.
+    """
 
     connection_id: int
     subscriptions: tuple[Subscription, ...]
+    version: int = 0
 
 
 class Unsubscribed(Value, frozen=True, tag=10):
+    """The client dropped these filters.
+
+    Attributes:
+        version: As in Subscribed.
+    """
+
     connection_id: int
     topic_filters: tuple[str, ...]
+    version: int = 0
 
 
 class MessageReturned(Value, frozen=True, tag=11):

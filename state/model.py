@@ -186,6 +186,31 @@ class DeathHistory(Value, frozen=True):
     credit: int | None = None
 
 
+class Routing(Value, frozen=True):
+    """Says why a routed message comes to a client: the publication, and the subscriptions that matched it (docs/protocol.md, 10).
+
+    Attributes:
+        source: Identifies one partition of the log from which the publication was read (state/records/routing.py).
+        mark: Its place in that source. A later publication has a higher one, or an equal one and another message id.
+        connection_id, version: The list of subscriptions that matched (state/records/subscriptions.py).
+        qos: The highest QoS that the matching subscriptions grant.
+        retain: The Retain flag for this client.
+        subscription_ids: Those of all matching subscriptions.
+        share: The shared subscription `$share/GROUP/FILTER` whose member the client is; empty = not shared.
+        is_named: The backend chose the message id, so a repetition in another publication is possible.
+    """
+
+    source: int
+    mark: int
+    connection_id: int
+    version: int
+    qos: QoS
+    retain: bool = False
+    subscription_ids: tuple[int, ...] = ()
+    share: str = ""
+    is_named: bool = False
+
+
 class Message(Value, frozen=True):
     """A message addressed to one client.
 
@@ -195,6 +220,7 @@ class Message(Value, frozen=True):
         expiration_ms: Time to live as the backend wrote it, kept for dead letters.
         headers: Kafka headers without a field of their own (dead-letter routing, x-death, unknown ones), passed on unchanged.
         history: None if this engine has never dead-lettered the message, whatever an `x-death` among the headers says.
+        routing: None if the message names its client, and was not routed to it by its topic.
     """
 
     message_id: MessageId
@@ -209,16 +235,22 @@ class Message(Value, frozen=True):
     properties: PublishProperties = NO_PROPERTIES
     headers: tuple[tuple[str, bytes], ...] = ()
     history: DeathHistory | None = None
+    routing: Routing | None = None
 
 
 class Subscription(Value, frozen=True):
-    """One granted subscription of a client (MQTT 5, 3.8.3)."""
+    """One granted subscription of a client (MQTT 5, 3.8.3).
+
+    Attributes:
+        identifier: The Subscription Identifier of the SUBSCRIBE; None = it had none.
+    """
 
     topic_filter: str
     qos: QoS
     no_local: bool = False
     retain_as_published: bool = False
     retain_handling: int = 0
+    identifier: int | None = None
 
 
 class Will(Value, frozen=True):

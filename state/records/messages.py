@@ -1,6 +1,7 @@
 """Defines the records of `inflight.messages`, a public contract: the Kafka headers of a message and their allowed values.
 
-Key: the client id of the recipient. Value: the payload; null is an empty one.
+Key: the client id of the recipient. A record without a key names its recipients in headers (state/records/routing.py). Value: the
+payload; null is an empty one.
 
 Both ends use the same reader. The engine reads records with it, and the `Producer` checks its messages with it, so that a message
 which the engine would refuse never leaves the backend. A violation raises `BrokenContract`, whose text tells the backend's author
@@ -25,12 +26,13 @@ from typing import Final, Protocol, TypeVar, cast
 
 import msgspec
 
-from state.errors import UNDECODABLE
+from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import MessageRefused, MessageSubmitted
-from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS
+from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS, Routing
 from state.records import properties
 from state.records.properties import PROPERTIES, PropertyKind, generated, properties_bytes, property_headers
 from state.records.record import HEADER_BYTES, Header, header_bytes
+from state.records.routing import decode_routing
 from state.records.settings import RecordLimits
 
 TOPIC: Final = "mqtt-topic"
@@ -94,6 +96,7 @@ def message_event(
     default_message_id: str,
     limits: RecordLimits,
     position: Position | None = None,
+    recipient: bytes | None = None,
 ) -> MessageSubmitted | MessageRefused:
     """Returns the event of a record for its session. `MessageRefused` says what breaks the contract.
 
@@ -102,6 +105,7 @@ def message_event(
     Args:
         accepted_ms, default_message_id: As in `parse_message`.
         position: Of the record.
+        recipient: The value of the header that names the client (state/records/routing.py); None = the key names it.
     """
     payload = value or b""
     try:
@@ -109,10 +113,21 @@ def message_event(
         message, explicit_id = parse_message(
             headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id
         )
+        routing = None if recipient is None else _routing(recipient)
+        if routing is not None:
+            message = msgspec.structs.replace(message, routing=routing, qos=min(message.qos, routing.qos), retain=routing.retain)
+            explicit_id = routing.is_named
         return MessageSubmitted(message=message, explicit_id=explicit_id, position=position)
     except BrokenContract as refusal:
         message = parse_broken_message(headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id)
         return MessageRefused(message=message, detail=str(refusal), position=position)
+
+
+def _routing(recipient: bytes) -> Routing | None:
+    try:
+        return decode_routing(recipient)
+    except UnreadableRecord as error:
+        raise BrokenContract(str(error)) from error
 
 
 def parse_message(

@@ -8,7 +8,7 @@ from state.setting import KIB, MIB, Setting
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Topics:
-    """Names of the Kafka topics. `messages` and `events` are the engine's input, the others its output."""
+    """Names of the Kafka topics. `messages` and `events` are the engine's input, the others its output or other processes'."""
 
     messages: str = "inflight.messages"
     events: str = "inflight.events"
@@ -19,6 +19,9 @@ class Topics:
     ledger: str = "inflight.ledger"
     throttle: str = "inflight.throttle"
     routes: str = "inflight.routes"
+    subscriptions: str = "inflight.subscriptions"
+    publications: str = "inflight.publications"
+    retained: str = "inflight.retained"
 
 
 _EVENTS_BEFORE: Final = 4

@@ -15,6 +15,7 @@ otherwise:
 | `payload-format` | `1` = the payload is UTF-8 text, as the device says |
 | `message-expiry` | MQTT 5 Message Expiry Interval in seconds, if given |
 | `username` | the user who logged in on the connection; absent without a login |
+| `micro-batch` | only in records of the engine: time of the micro-batch that wrote it, in ms; a copy has the same time and id |
 | `user-…` | one per MQTT 5 user property, in order, names may repeat |
 """
 
@@ -30,6 +31,7 @@ CLIENT_ID: Final = "client-id"
 INFLIGHT_ID: Final = "inflight-id"
 MESSAGE_EXPIRY: Final = "message-expiry"
 USERNAME: Final = "username"
+MICRO_BATCH: Final = "micro-batch"
 TRUE: Final = b"true"
 
 _QOS: Final = ((QOS, b"0"), (QOS, b"1"), (QOS, b"2"))
@@ -73,8 +75,12 @@ def uplink_headers(
     return headers if properties is NO_PROPERTIES else headers + _property_headers(properties)
 
 
-def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication) -> SinkRecord:
-    """Returns the record that the engine writes."""
+def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication, now_ms: int) -> SinkRecord:
+    """Returns the record that the engine writes.
+
+    Args:
+        now_ms: Time of the micro-batch.
+    """
     headers = uplink_headers(
         client_id=client_id,
         topic=command.topic,
@@ -85,4 +91,5 @@ def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication) 
         expiry_interval_s=command.expiry_interval_s,
         username=command.username,
     )
+    headers.append((MICRO_BATCH, b"%d" % now_ms))
     return SinkRecord(topic, client_id.encode(), command.payload, headers=tuple(Header(name, value) for name, value in headers))

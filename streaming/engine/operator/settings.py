@@ -33,6 +33,7 @@ class PipelineSettings:
     max_timers_per_partition: limit of work for due timers in each micro-batch; 0 = no limit (due_timers.py).
     stop_at_newer_events: stops at events of a newer version; otherwise they are dead letters (intake/newer_events.py).
     checkpoint_lineage: changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
+    routing: whether publications are routed to subscribers, so that the matchers need the lists of sessions.
     lean_worker: without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
     """
 
@@ -49,6 +50,7 @@ class PipelineSettings:
     stop_at_newer_events: bool = True
     checkpoint_lineage: str = ""
     lean_worker: bool = True
+    routing: bool = False
 
 
 class SettingsOfClients:

@@ -4,12 +4,15 @@
 |---|---|
 | gateway commands | `commands`, for each partition of Kafka that a gateway reads, in order: state/records/commands.py |
 | `ForwardPublication` | `uplink`: state/records/uplink.py; one that no record can carry is a dead letter |
+| `ForwardPublication` of a retained will | `retained`, too: state/records/publications.py |
 | `SendReceipt` | `receipts`; where the response topic names a client, `messages`, too: state/records/receipts.py |
 | `DeadLetter` to `topic:` | that topic: state/records/dead_letters.py |
 | `DeadLetter` to `table:` | `dead_letters`, with the table's name as a header: state/records/dead_letters.py |
 | `DeadLetter` to `client:` | `events`, under that client's id: state/records/events.py |
 | `SetThrottle`, `ClearThrottle` | `throttle`: state/records/throttle.py |
 | `SetRoute`, `ClearRoute` | `routes`: state/records/routes.py |
+| `AnnounceSubscriptions`, `EndSubscriptions` | `subscriptions`: state/records/subscriptions.py |
+| `ReturnToGroup` | `publications`: state/records/publications.py |
 | `RecordTransition` | `ledger`, one record for all of them: state/records/ledger.py |
 
 The key of every record is the client id, for another client's record that client's id. The records are a function of the
@@ -21,6 +24,7 @@ from typing import assert_never
 
 from state.commands import (
     AcceptConnection,
+    AnnounceSubscriptions,
     ClearRoute,
     ClearThrottle,
     CloseConnection,
@@ -28,10 +32,12 @@ from state.commands import (
     Command,
     DeadLetter,
     DropAwaitingRel,
+    EndSubscriptions,
     ForwardPublication,
     GatewayCommand,
     OpenFastPath,
     RecordTransition,
+    ReturnToGroup,
     SendPublish,
     SendPubRel,
     SendReceipt,
@@ -44,10 +50,12 @@ from state.model import ClientId, Message
 from state.records.commands import command_records
 from state.records.dead_letters import dead_letter_record, record_bytes
 from state.records.ledger import LedgerRow, ledger_records, ledger_row
+from state.records.publications import retained_record, returned_to_group_record
 from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
 from state.records.routes import route_record
 from state.records.settings import RecordLimits
+from state.records.subscriptions import subscriptions_record
 from state.records.throttle import throttle_record
 from state.records.uplink import uplink_record
 from streaming.engine.operator.code import code_identity
@@ -91,9 +99,11 @@ def to_records(
                         command.receipt, command.response_topic, topics, max_client_id_bytes=limits.max_client_id_bytes
                     )
             case ForwardPublication():
-                record = uplink_record(topics.uplink, client_id, command)
+                record = uplink_record(topics.uplink, client_id, command, now_ms)
                 if (size_bytes := record_bytes(record)) <= limits.max_record_bytes:
                     records.append(record)
+                    if command.will and command.retain and settings.routing:
+                        records.append(retained_record(topics.retained, client_id, command, now_ms))
                 else:
                     refused = _refused(command, size_bytes, client_id=client_id, now_ms=now_ms, limits=limits)
                     records += to_records(refused, client_id=client_id, now_ms=now_ms, settings=settings)
@@ -105,6 +115,11 @@ def to_records(
                 records.append(throttle_record(topics.throttle, client_id, command))
             case SetRoute() | ClearRoute():
                 records.append(route_record(topics.routes, client_id, command))
+            case AnnounceSubscriptions() | EndSubscriptions():
+                if settings.routing:
+                    records.append(subscriptions_record(topics.subscriptions, client_id, command))
+            case ReturnToGroup():
+                records.append(returned_to_group_record(topics.publications, client_id, command))
             case _:
                 assert_never(command)
     size, code = limits.max_record_bytes, code_identity() + settings.checkpoint_lineage

@@ -20,6 +20,7 @@ from state.records.leases import Lease
 from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
 from state.records.routes import Route
+from state.records.subscriptions import SubscriptionList
 from state.records.throttle import Throttle
 from state.session_codec import SessionV1
 
@@ -37,6 +38,7 @@ ROOTS = (
     DeathJson,
     SessionV1,
     Subscription,
+    SubscriptionList,
     Quarantine,
 )
 

@@ -58,7 +58,8 @@ def test_a_property_that_is_not_given_has_no_header(properties: PublishPropertie
 def test_the_engine_writes_payload_key_and_the_same_headers() -> None:
     publication = ForwardPublication(publication_id="events-0-1", topic="t", payload=b"p", qos=QoS.EXACTLY_ONCE, retain=True)
     headers = uplink_headers(client_id="ü", inflight_id="events-0-1", topic="t", qos=QoS.EXACTLY_ONCE, retain=True)
-    assert uplink_record("up", "ü", publication) == SinkRecord(
+    headers.append(("micro-batch", b"7"))
+    assert uplink_record("up", "ü", publication, 7) == SinkRecord(
         "up", "ü".encode(), b"p", headers=tuple(Header(name, value) for name, value in headers)
     )
 
@@ -67,4 +68,4 @@ def test_who_had_logged_in_has_a_header_of_its_own() -> None:
     headers = uplink_headers(client_id="c", inflight_id="i", topic="t", qos=QoS.AT_LEAST_ONCE, username="ädä")
     assert headers[5:] == [("username", "ädä".encode())]
     publication = ForwardPublication(publication_id="i", topic="t", payload=b"", qos=QoS.AT_LEAST_ONCE, username="ädä")
-    assert uplink_record("up", "c", publication).headers[5:] == (Header("username", "ädä".encode()),)
+    assert uplink_record("up", "c", publication, 7).headers[5:6] == (Header("username", "ädä".encode()),)
