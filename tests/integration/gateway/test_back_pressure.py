@@ -4,7 +4,6 @@ import contextlib
 
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
-from state.events import ConnectionLost
 from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -42,20 +41,3 @@ def test_all_devices_together_hold_no_more_than_the_gateway_may() -> None:
                 device.expect(b"\x40\x02" + number.to_bytes(2, "big"))
         assert len(gateway.kafka.uplink()) == DEVICES * MESSAGES
         assert gateway.counters.connections_lost == {}
-
-
-def test_what_a_device_sent_before_it_went_counts_when_there_is_room() -> None:
-    limits = DeviceLimits(max_total_unconfirmed_appends=4)
-    with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as busy:
-        busy.send(connect(payload=text("busy")))
-        busy.expect("20020000")
-        with gateway.socket() as device:
-            device.send(connect(keep_alive_s=0, payload=text("going")))
-            device.expect("20020000")
-            gateway.kafka.holding = lambda record: record.topic.endswith("uplink")
-            device.send(publish("t", b"x") * 20)
-            wait_until(lambda: len(gateway.kafka.uplink()) == 4, "it is full")
-        gateway.kafka.release()
-        gateway.kafka.wait_for("going", ConnectionLost)
-        assert len(gateway.kafka.uplink()) == 20
-        assert gateway.counters.connections_lost == {"socket": 1}

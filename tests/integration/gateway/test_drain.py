@@ -76,17 +76,6 @@ def test_connections_end_in_slices_and_the_lease_after_the_last_one() -> None:
     assert gateway.kafka.records[-1] is over[0]
 
 
-def test_a_second_signal_closes_everybody_at_once() -> None:
-    with running_gateway(GatewaySettings(drain_ms=600_000)) as gateway:
-        devices = [device(gateway, f"d-{number}") for number in range(30)]
-        gateway.stop()
-        wait_until(lambda: gateway.counters.connections_open == 28, "the first slice has gone")
-        gateway.hurry()
-        for each in devices:  # the other slices would take ten minutes
-            assert each.rest() == GOODBYE
-    assert len([record for record in gateway.kafka.records if is_an_end(record)]) == 30
-
-
 def test_a_kafka_that_confirms_nothing_holds_it_up_for_a_bounded_time() -> None:
     with running_gateway(GatewaySettings(drain_ms=100, stop_timeout_ms=500)) as gateway:
         going = device(gateway, "going")
@@ -107,11 +96,3 @@ def test_a_device_whose_partition_moves_is_let_go_within_a_bounded_time() -> Non
         assert going.rest() == bytes.fromhex("e00189")
         assert time.monotonic() - began_s > 0.9, "it was not closed at once"
         gateway.kafka.release()  # or its stop would wait for that
-
-
-def test_a_device_whose_partition_moves_may_come_back_before_its_will() -> None:
-    with running_gateway(GatewaySettings(reconnect_grace_ms=7_000), partitions=frozenset({0})) as gateway:
-        moved = device(gateway, "moved")
-        gateway.kafka.revoke(0)
-        assert moved.rest() == bytes.fromhex("e00189")
-        assert gateway.kafka.wait_for("moved", ConnectionLost)[0].reconnect_grace_ms == 7_000

@@ -4,7 +4,6 @@ So everything that a device receives here was sent without a micro-batch.
 """
 
 import itertools
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -148,17 +147,6 @@ def test_a_message_reaches_its_device_without_a_micro_batch(settings: GatewaySet
         assert device.is_silent()
 
 
-def test_devices_go_on_receiving_while_the_engine_is_silent(settings: GatewaySettings) -> None:
-    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
-        for number in range(300):
-            last = engine.backend.send("d1", b"%d" % number)
-            device.expect(sent(FIRST + number, b"%d" % number))
-            device.send(ack(0x40, FIRST + number))
-        engine.fast_sent("d1", last)
-        fast = engine.of("d1", FastSent)[-301:]
-        assert [event.previous for event in fast[1:]] == [event.position.offset for event in fast[:-1]]
-
-
 def await_shared(first: GatewayUnderTest, second: GatewayUnderTest) -> None:
     """Waits until each gateway has two partitions of commands. The first closes its connections in those that it hands over."""
     wait_until(lambda: [each.counters.partitions_owned for each in (first, second)] == [2, 2], "each has its partitions")
@@ -194,17 +182,6 @@ def test_a_gateway_that_takes_over_reads_from_the_end(settings: GatewaySettings)
             position = engine.backend.send("d1", b"last")
             device.expect(sent(FIRST, b"last"))
             assert engine.fast_sent("d1", position).packet_id == FIRST
-
-
-def test_without_the_fast_path_nothing_is_read_and_nothing_taken(settings: GatewaySettings) -> None:
-    off = replace(settings, fast_path=replace(settings.fast_path, enabled=False))
-    with GrantingEngine(settings) as engine, running(off) as gateway, accepted(gateway, "d1") as device:
-        connected = engine.wait_for("d1", ClientConnected)[-1]
-        assert connected.capabilities == 0
-        engine.grant("d1", engine.backend.send("d1", b"first"))
-        engine.backend.send("d1", b"second")
-        assert device.is_silent(1.0)
-        assert not any(thread.name.startswith("inflight-rout") for thread in threading.enumerate())
 
 
 def test_a_router_that_is_behind_goes_on_at_the_end(settings: GatewaySettings) -> None:

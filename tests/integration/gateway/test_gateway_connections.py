@@ -12,10 +12,8 @@ from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
-from sinks.mqtt import device_socket
-from sinks.mqtt.arrival import Arrival
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPublish
+from state.commands import SendPublish
 from state.events import (
     ClientConnected,
     ClientDisconnected,
@@ -23,10 +21,8 @@ from state.events import (
     PubAckReceived,
     PubCompReceived,
     PublishReceived,
-    Subscribed,
 )
 from state.model import PublishProperties, QoS
-from state.records.commands import encode_command_batch
 from state.records.leases import decode_lease
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until
@@ -98,21 +94,6 @@ def test_the_engine_and_a_device_exchange_messages_and_answers(gateway: GatewayU
             assert [event.packet_id for event in gateway.kafka.wait_for(client_id, kind, 50)] == list(range(1, 51))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
-def test_subscriptions_are_granted_and_told(gateway: GatewayUnderTest, version: int) -> None:
-    client_id = f"subscriber-{version}"
-    with Device(gateway, client_id, version) as device:
-        granted: list[Any] = []
-        device.client.on_subscribe = lambda client, data, mid, reasons, properties: granted.append(
-            [reason.value for reason in reasons]
-        )
-        device.client.subscribe([("a/#", 2), ("b", 0)])
-        wait_until(lambda: granted, "SUBACK")
-        assert granted == [[2, 0]]
-        (event,) = gateway.kafka.wait_for(client_id, Subscribed)
-        assert [entry.topic_filter for entry in event.subscriptions] == ["a/#", "b"]
-
-
 def test_mqtt_5_properties_travel_both_ways(gateway: GatewayUnderTest) -> None:
     with Device(gateway, "properties", paho.MQTTv5) as device:
         sent = Properties(PacketTypes.PUBLISH)
@@ -142,68 +123,6 @@ def test_mqtt_5_properties_travel_both_ways(gateway: GatewayUnderTest) -> None:
         assert (received.ResponseTopic, received.MessageExpiryInterval, received.UserProperty) == ("r", 9, [("k", "v")])
 
 
-def test_a_will_travels_with_the_connect(gateway: GatewayUnderTest) -> None:
-    with gateway.socket() as device:
-        device.send(connect(flags=0x2E, payload=text("will") + text("w/t") + text("bye")))
-        device.expect("20020000")
-    (event,) = gateway.kafka.wait_for("will", ConnectionLost)
-    (connected,) = gateway.kafka.of("will", ClientConnected)
-    assert connected.will is not None
-    assert (connected.will.topic, connected.will.payload, connected.will.qos, connected.will.retain) == ("w/t", b"bye", 1, True)
-    assert event.connection_id == connected.connection_id
-
-
-def test_connection_ids_only_grow(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    # On a busy machine a CONNECT may lie in its socket for so long that its number is one of the past.
-    monkeypatch.setattr(device_socket, "arrival_of", lambda connection: Arrival())
-    for _ in range(20):
-        with gateway.socket() as device:
-            device.send(connect(payload=text("growing")))
-            device.expect("20020000")
-    ids = [event.connection_id for event in gateway.kafka.of("growing", ClientConnected)]
-    assert ids == sorted(set(ids))
-    assert {event.commands_partition for event in gateway.kafka.of("growing", ClientConnected)} <= {0, 1}
-
-
-def test_a_connect_refused_for_a_clock_is_repeated_above_the_newest_id() -> None:
-    ahead = 1 << 61
-    with running_gateway() as gateway:
-        gateway.kafka.accepting.fields = None
-        with gateway.socket() as device:
-            device.send(connect(flags=0x00, payload=text("d")))
-            [first] = gateway.kafka.wait_for("d", ClientConnected)
-            gateway.kafka.command("d", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
-            second = gateway.kafka.wait_for("d", ClientConnected, count=2)[-1]
-            assert first.connection_id < ahead < second.connection_id
-            gateway.kafka.command("d", AcceptConnection)
-            device.expect("20020000")
-            gateway.kafka.command("d", SendPublish, packet_id=1, topic="t", payload=b"p", qos=QoS(1))
-            device.expect(publish("t", b"p", first_byte=0x32, packet_id=1))
-            assert not gateway.kafka.of("d", ConnectionLost)
-
-
-def test_a_connect_that_kafka_had_late_is_refused() -> None:
-    """[MQTT-3.1.4-3] It may be that the device has connected elsewhere since."""
-    ahead = 1 << 61
-    with running_gateway() as gateway:
-        gateway.kafka.accepting.fields = None
-        gateway.kafka.holding = lambda record: record.topic.endswith("events")
-        with gateway.socket() as late:
-            late.send(connect(flags=0x00, payload=text("late")))
-            gateway.kafka.wait_for("late", ClientConnected)
-            assert late.is_silent(1.1)
-            gateway.kafka.release()
-            gateway.kafka.command("late", CloseConnection, reason_code=0x89, newest_connection_id=ahead)
-            late.expect("20020003")
-            late.expect_closed()
-        gateway.kafka.accepting.fields = {}
-        with gateway.socket() as again:
-            again.send(connect(flags=0x00, payload=text("late")))
-            again.expect("20020000")
-        assert gateway.kafka.wait_for("late", ClientConnected, count=2)[-1].connection_id > ahead
-        assert not gateway.kafka.of("late", ConnectionLost)[:-1], "a refused connection is not reported as lost"
-
-
 def test_an_answer_waits_for_kafka_and_not_for_other_devices(gateway: GatewayUnderTest) -> None:
     with gateway.socket() as slow, gateway.socket() as quick:
         slow.send(connect(payload=text("slow")))
@@ -217,56 +136,6 @@ def test_an_answer_waits_for_kafka_and_not_for_other_devices(gateway: GatewayUnd
         assert slow.is_silent()
         gateway.kafka.release()
         slow.expect("40020001")
-
-
-def test_a_failed_append_costs_one_connection(gateway: GatewayUnderTest) -> None:
-    with gateway.socket() as unlucky, gateway.socket() as lucky:
-        unlucky.send(connect(level=5, payload=text("unlucky")))
-        assert unlucky.packet()[3] == 0
-        lucky.send(connect(payload=text("lucky")))
-        lucky.expect("20020000")
-        gateway.kafka.failing = lambda record: record.key == b"unlucky" and record.topic.endswith("uplink")
-        unlucky.send(publish("t", first_byte=0x32, packet_id=1, v5=b""))
-        assert unlucky.rest() == bytes.fromhex("e00189")
-        gateway.kafka.failing = lambda record: False
-        lucky.send(publish("t", first_byte=0x32, packet_id=2))
-        lucky.expect("40020002")
-    gateway.kafka.wait_for("unlucky", ConnectionLost)
-
-
-def test_a_command_for_a_connection_that_is_gone_is_answered_once(gateway: GatewayUnderTest) -> None:
-    def command(sequence: int, kind: Any = SendPublish, connection_id: int = 5, **fields: Any) -> bytes:
-        value = kind(connection_id=connection_id, partition=0, sequence=sequence, **fields)
-        return encode_command_batch(CommandBatch(client_id="gone", commands=(value, value)))
-
-    message = {"packet_id": 1, "topic": "t", "payload": b"", "qos": QoS(1)}
-    gateway.kafka.deliver(0, [command(1, **message), command(2, **message), command(3, CloseConnection, 6, reason_code=0)])
-    gateway.kafka.deliver(0, [command(4, **message), command(1, connection_id=7, **message)])
-    lost = gateway.kafka.wait_for("gone", ConnectionLost, 2)
-    assert [event.connection_id for event in lost] == [5, 7]
-
-
-def test_a_lost_answer_about_a_gone_connection_is_given_again(gateway: GatewayUnderTest) -> None:
-    value = SendPublish(connection_id=8, partition=0, sequence=1, packet_id=0, topic="t", payload=b"", qos=QoS(0))
-    batch = encode_command_batch(CommandBatch(client_id="gone-too", commands=(value,)))
-    gateway.kafka.failing = lambda record: record.key == b"gone-too"
-    gateway.kafka.deliver(0, [batch])
-    gateway.kafka.failing = lambda record: False
-    gateway.kafka.deliver(0, [batch])
-    gateway.kafka.wait_for("gone-too", ConnectionLost)
-
-
-def test_a_command_after_a_disconnect_is_not_answered(gateway: GatewayUnderTest) -> None:
-    with gateway.socket() as device:
-        device.send(connect(payload=text("left")))
-        device.expect("20020000")
-        device.send("e000")
-        device.expect_closed()
-    gateway.kafka.wait_for("left", ClientDisconnected)
-    before = gateway.counters.commands_without_connection
-    gateway.kafka.command("left", SendPublish, packet_id=0, topic="t", payload=b"", qos=QoS(0))
-    wait_until(lambda: gateway.counters.commands_without_connection > before, "the command")
-    assert gateway.kafka.of("left", ConnectionLost) == []
 
 
 def test_records_that_are_no_commands_are_counted_and_skipped(gateway: GatewayUnderTest) -> None:
@@ -339,32 +208,11 @@ def _accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient | None:
     return None
 
 
-def test_the_end_of_a_connection_that_kafka_did_not_take_is_told_again() -> None:
-    with running_gateway(GatewaySettings(lease_ms=2_000)) as gateway:
-        with gateway.socket() as device:
-            device.send(connect(payload=text("d")))
-            device.expect("20020000")
-            gateway.kafka.failing = lambda record: record.key == b"d"
-        wait_until(lambda: gateway.counters.appends_failed, "the farewell has failed")
-        assert not gateway.kafka.of("d", ConnectionLost)
-        gateway.kafka.failing = lambda record: False
-        gateway.kafka.wait_for("d", ConnectionLost)
-
-
 def test_a_silent_device_is_closed(gateway: GatewayUnderTest) -> None:
     with gateway.socket() as silent:
         silent.send(connect(level=5, keep_alive_s=1, payload=text("silent")))
         assert silent.packet()[3] == 0
         assert silent.rest() == bytes.fromhex("e0018d")
-
-
-def test_an_engine_that_is_away_makes_the_server_unavailable() -> None:
-    with running_gateway(GatewaySettings(accept_timeout_ms=200)) as gateway:
-        gateway.kafka.accepting.fields = None
-        with gateway.socket() as device:
-            device.send(connect(level=5, flags=0x00))
-            assert device.rest() == bytes.fromhex("2003008800")
-        gateway.kafka.wait_for("c1", ConnectionLost)
 
 
 def test_a_socket_that_sends_no_connect_is_closed() -> None:
@@ -420,53 +268,3 @@ def test_sockets_and_what_their_devices_do_not_read_are_counted() -> None:
         assert counters.partitions_owned > 0
         lazy.close()
         wait_until(lambda: counters.sockets_open == counters.writers_blocked == counters.unsent_bytes == 0, "it is gone")
-
-
-def test_a_packet_may_take_many_segments(gateway: GatewayUnderTest) -> None:
-    payload = bytes(range(256)) * 1_500
-    with gateway.socket() as device:
-        device.send(connect(payload=text("segments")))
-        device.expect("20020000")
-        data = publish("big", payload, first_byte=0x32, packet_id=1)
-        for start in range(0, len(data), 10_000):
-            device.send(data[start : start + 10_000])
-        device.expect("40020001")
-        for byte in publish("small", b"x", first_byte=0x32, packet_id=2):
-            device.send(bytes((byte,)))
-        device.expect("40020002")
-    assert [record.value for record in gateway.kafka.uplink("segments")] == [payload, b"x"]
-
-
-def test_a_stopping_gateway_says_goodbye_and_tells_the_engine() -> None:
-    with running_gateway() as gateway:
-        v5, v311, unconnected = gateway.socket(), gateway.socket(), gateway.socket()
-        v5.send(connect(level=5, payload=text("five")))
-        assert v5.packet()[3] == 0
-        v311.send(connect(payload=text("three")))
-        v311.expect("20020000")
-        gateway.stop()
-        assert v5.rest() == bytes.fromhex("e0018b")
-        v311.expect_closed()
-        unconnected.expect_closed()
-        for device in v5, v311, unconnected:
-            device.socket.close()
-    for client_id in "five", "three":
-        assert len(gateway.kafka.of(client_id, ConnectionLost)) == 1
-    assert gateway.counters.connections_open == 0
-    assert gateway.counters.appends_unconfirmed == 0
-
-
-def test_a_bug_costs_one_connection(gateway: GatewayUnderTest, monkeypatch: pytest.MonkeyPatch) -> None:
-    with gateway.socket() as unlucky, gateway.socket() as good:
-        unlucky.send(connect(level=5, payload=text("bug")))
-        assert unlucky.packet()[3] == 0
-        good.send(connect(payload=text("no-bug")))
-        good.expect("20020000")
-        with monkeypatch.context() as patch:
-            patch.setattr("sinks.mqtt.connection.connection.WireConnection._on_subscribe", None)
-            unlucky.send("82070001000001 6101")
-            assert unlucky.rest() == bytes.fromhex("e00183")
-        good.send("c000")
-        good.expect("d000")
-    gateway.kafka.wait_for("bug", ConnectionLost)
-    assert gateway.counters.bugs == 1

@@ -6,12 +6,9 @@ client id of its own, and a test reads only what was said under it.
 
 import itertools
 from collections.abc import Iterator
-from unittest.mock import ANY
 
 import pytest
 
-from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRelReceived
-from state.records.events import decode_events
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.unit.sinks.mqtt.invalid_packets import NO_PROPERTIES, V5, V311
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
@@ -121,28 +118,6 @@ def test_a_disconnect_is_answered_by_the_end_alone(gateway: GatewayUnderTest, le
         device.expect_closed()
 
 
-@pytest.mark.parametrize("level", [4, 5])
-def test_acknowledgements_are_answered_when_their_records_are_confirmed(gateway: GatewayUnderTest, level: int) -> None:
-    kafka, client_id = gateway.kafka, f"acknowledging-{level}"
-
-    def events() -> list[object]:
-        return [event for record in kafka.records_of(client_id) for event in decode_events(record.value)][1:]  # ClientConnected
-
-    with accepted(gateway, level, client_id) as device:
-        kafka.holding = lambda record: record.key == client_id.encode()
-        device.send(bytes.fromhex("40020001 62020007 62020008 70020002") + PINGREQ)
-        device.expect(PINGRESP)
-        assert events() == [
-            PubAckReceived(connection_id=ANY, packet_id=1),
-            PubRelReceived(connection_id=ANY, packet_id=7),
-            PubRelReceived(connection_id=ANY, packet_id=8),
-            PubCompReceived(connection_id=ANY, packet_id=2),
-        ]
-        assert device.is_silent()
-        kafka.release()
-        device.expect("70020007 70020008" if level == 4 else "7003000792 7003000892")
-
-
 # --- what is not ------------------------------------------------------------------------------------------------------------
 
 FRAMES = {
@@ -198,13 +173,3 @@ def test_a_forbidden_connect_gets_its_connack_and_nothing_behind_it_counts(
         assert device.rest() == bytes.fromhex(answer)
     # The gateway itself renews its lease.
     assert [record for record in closed_gateway.kafka.records if not record.topic.endswith("leases")] == []
-
-
-def test_a_device_that_breaks_the_rules_is_reported_lost_once(gateway: GatewayUnderTest) -> None:
-    with accepted(gateway, 5, "rude") as device:
-        device.send(b"\x00\x00")
-        device.rest()
-    with accepted(gateway, 5, "rude"):  # everything about the first connection is in the log
-        assert len(gateway.kafka.wait_for("rude", ConnectionLost)) == 1
-    first, _ = gateway.kafka.of("rude", ClientConnected)
-    assert gateway.kafka.of("rude", ConnectionLost)[0].connection_id == first.connection_id

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import jwt
 import pytest
@@ -14,7 +13,6 @@ from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
-from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 KEY = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
@@ -87,22 +85,6 @@ def login_bytes(client_id: str, username: str, password: str, *, level: int = 5)
     return connect(level=level, flags=0xC2, keep_alive_s=0, payload=text(client_id) + text(username) + text(password))
 
 
-def test_a_clean_start_is_answered_when_its_connect_is_in_the_log(login: LoginSettings) -> None:
-    with running_gateway(GatewaySettings(login=login)) as gateway:
-        gateway.kafka.accepting.fields = None
-        gateway.kafka.holding = lambda record: record.topic.endswith("events")
-        with gateway.socket() as device, gateway.socket() as guesser:
-            guesser.send(login_bytes("ada", "ada", "wrong"))
-            assert guesser.rest() == bytes.fromhex("2003008600")
-            assert gateway.kafka.events == []
-            device.send(login_bytes("ada", "ada", "right"))
-            gateway.kafka.wait_for("ada", ClientConnected)
-            assert device.is_silent()
-            gateway.kafka.release()
-            assert device.packet()[3] == 0
-            assert [type(event) for _, event in gateway.kafka.events] == [ClientConnected]
-
-
 def test_a_connection_ends_with_its_token(gateway: GatewayUnderTest) -> None:
     for over_for_s in (9, 7, 0):  # it counts for ten seconds more, because clocks differ; a slow machine needs some of these
         with gateway.socket() as device:
@@ -111,22 +93,3 @@ def test_a_connection_ends_with_its_token(gateway: GatewayUnderTest) -> None:
                 assert device.packet() == bytes.fromhex("e00187")
                 return
     pytest.fail("nobody got in")
-
-
-def test_removed_users_and_new_passwords_count_at_once(tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    write_password_file(users, {"ada": HASHER.hash("old")})
-    with running_gateway(GatewaySettings(login=LoginSettings(password_file=str(users), max_failures=0))) as gateway:
-
-        def connack(password: str) -> int:
-            with gateway.socket() as device:
-                device.send(login_bytes("ada", "ada", password))
-                return device.packet()[3]
-
-        assert connack("old") == 0
-        write_password_file(users, {"ada": HASHER.hash("new")})
-        wait_until(lambda: connack("new") == 0, "the new password")
-        assert connack("old") == 0x86
-        write_password_file(users, {})
-        gateway.reload()
-        wait_until(lambda: connack("new") == 0x86, "the user is gone")

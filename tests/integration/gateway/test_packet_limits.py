@@ -6,7 +6,7 @@ from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import running_gateway
 from tests.support.waiting import wait_until
-from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 
 def test_a_flood_is_read_at_its_rate_and_others_are_answered_meanwhile() -> None:
@@ -24,10 +24,3 @@ def test_a_flood_is_read_at_its_rate_and_others_are_answered_meanwhile() -> None
         assert time.monotonic() - started_s > 1.9
         assert gateway.counters.limits_reached["max_packet_rate"]
         assert gateway.counters.connections_lost == {}
-
-
-def test_a_stranger_may_not_send_a_large_packet() -> None:
-    with running_gateway() as gateway, gateway.socket() as device:
-        device.send(packet(0x10, bytes(100_000))[:100])
-        device.expect_closed()
-        assert gateway.counters.protocol_errors == {0x95: 1}

@@ -62,33 +62,6 @@ def test_a_new_rule_holds_for_new_connections_and_nobody_is_dropped(tmp_path: Pa
         assert may_publish(old, "other"), "it keeps what it was granted"
 
 
-def test_a_login_that_comes_shuts_the_door_to_who_has_none(tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    write_password_file(users, {"ada": HASHER.hash("right")})
-    running = Running(tmp_path / "inflight.toml")
-    with running.context as gateway:
-        assert connack(gateway, "anybody") == 0
-        running.write(f'[gateway.login]\npassword_file = "{users}"\n')
-        wait_until(lambda: connack(gateway, "anybody") == 0x86, "a login is asked for")
-
-
-def test_a_limit_for_all_holds_at_once(tmp_path: Path) -> None:
-    running = Running(tmp_path / "inflight.toml")
-    with running.context as gateway, gateway.socket() as one, gateway.socket() as two:
-        assert answer_to(one, "one") == answer_to(two, "two") == 0
-        running.write("[limits]\nmax_connections = 2\n")
-
-        def is_full() -> bool:
-            try:
-                with gateway.socket() as third:
-                    third.send(connect(level=5, payload=text("three")))
-                    return third.packet() == b""
-            except ConnectionError:
-                return True
-
-        wait_until(is_full, "there is no room for a third one")
-
-
 def test_after_a_change_of_session_settings_the_engine_has_the_first_word(tmp_path: Path) -> None:
     """The engine reloads its settings before or after the gateway. A CONNACK with other values would cost the connection."""
     running = Running(tmp_path / "inflight.toml")
