@@ -1,16 +1,14 @@
 """The bridge between a scripted broker and a scripted engine: presence, deliveries, throttling, trouble."""
 
-import time
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from sinks.bridge.settings import Acknowledgement, Presence
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka.partitioning import partition_of
-from sinks.mqtt.codec.packets import ConnAck, Disconnect
+from sinks.mqtt.codec.packets import ConnAck
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
@@ -18,7 +16,7 @@ from state.records.commands import encode_command_batch
 from state.records.leases import decode_lease
 from state.settings import BackoffSettings
 from tests.integration.bridge.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
-from tests.integration.gateway.gateway_fakes import GatewayUnderTest, Record, running_gateway
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, Record
 from tests.support.waiting import wait_until
 
 
@@ -126,16 +124,6 @@ def test_the_device_acknowledges_a_qos_1_message_by_its_message_id() -> None:
         assert acknowledged == PubAckReceived(connection_id=connected.connection_id, packet_id=7)
 
 
-def test_an_mqtt_3_1_1_device_finds_the_message_id_in_the_topic() -> None:
-    with running_bridge(topic_template="devices/{client_id}/m/{message_id}/{topic}") as bridge:
-        birth(bridge)
-        send(bridge, "a/b +#%", 7, topic="cmd/go")
-        bridge.broker.wait_for("devices/d1/m/a%2Fb%20%2B%23%25/cmd/go")
-        bridge.broker.deliver("devices/d1/ack", '{"id": "a/b +#%", "reason_code": 0}')
-        [acknowledged] = bridge.kafka.wait_for("d1", PubAckReceived)
-        assert (acknowledged.packet_id, acknowledged.reason_code) == (7, 0)
-
-
 def test_one_answer_of_the_device_completes_a_qos_2_exchange() -> None:
     with running_bridge() as bridge:
         connection_id = birth(bridge).connection_id
@@ -204,20 +192,6 @@ def test_an_answer_to_a_copy_from_before_a_reconnect_counts_for_the_replay() -> 
         assert acknowledged.connection_id == second.connection_id
 
 
-def test_a_device_has_never_more_than_its_window_unacknowledged() -> None:
-    with running_bridge() as bridge:
-        bridge.kafka.accepting.fields = {"send_quota": 2}
-        birth(bridge)
-        for number in range(1, 6):
-            send(bridge, f"m-{number}", number)
-        bridge.broker.wait_for("devices/d1/cmd", 2)
-        for number in range(1, 6):
-            assert len(bridge.broker.of("devices/d1/cmd")) == min(5, number + 1)
-            bridge.broker.acknowledge("d1", f"m-{number}")
-            bridge.broker.wait_for("devices/d1/cmd", min(5, number + 2))
-        assert len(bridge.kafka.wait_for("d1", PubAckReceived, 5)) == 5
-
-
 def test_in_broker_mode_the_answer_of_the_broker_is_the_acknowledgement() -> None:
     with running_bridge(acknowledgement=Acknowledgement.BROKER) as bridge:
         birth(bridge)
@@ -264,15 +238,6 @@ def test_an_unreadable_acknowledgement_is_counted_and_harms_nobody() -> None:
         bridge.kafka.wait_for("d1", PubAckReceived)
 
 
-def test_a_flood_of_unreadable_acknowledgements_makes_few_lines() -> None:
-    with capture_logs() as lines, running_bridge() as bridge:
-        birth(bridge)
-        for _ in range(100):
-            bridge.broker.deliver("devices/d1/ack", b"[]")
-        wait_until(lambda: bridge.counters.acknowledgements_unreadable == 100, "all are counted")
-    assert sum(line["event"] == "unreadable_acknowledgement" for line in lines) == 10
-
-
 # --- a broker that throttles ---------------------------------------------------------------------------------------------------
 
 
@@ -295,28 +260,6 @@ def test_0x97_of_the_broker_holds_everything_off_for_the_backoff() -> None:
             return len(broker.published) > 1
 
         wait_until(goes_out, "the backoff is over")
-
-
-def test_a_qos_2_refusal_that_paho_hides_is_no_delivery() -> None:
-    broker = FakeBroker()
-    broker.answers = lambda publish: ReasonCode.QUOTA_EXCEEDED
-    original = broker.handle
-
-    def handle(peer: Any, packet: Any) -> None:
-        if type(packet).__name__ == "PubRel":  # paho answers the refusal; the broker has no such exchange
-            from sinks.mqtt.codec.packets import PubComp
-
-            peer.send(PubComp(packet_id=packet.packet_id, reason_code=ReasonCode.PACKET_ID_NOT_FOUND))
-        else:
-            original(peer, packet)
-
-    broker.handle = handle  # type: ignore[method-assign]
-    with running_bridge(broker, acknowledgement=Acknowledgement.BROKER) as bridge:
-        birth(bridge)
-        send(bridge, "m-1", 1, qos=2)
-        [refused] = bridge.kafka.wait_for("d1", PubRecReceived)
-        assert refused.reason_code == ReasonCode.QUOTA_EXCEEDED
-        assert bridge.kafka.of("d1", PubCompReceived) == []
 
 
 def test_the_receive_maximum_of_the_broker_is_kept() -> None:
@@ -357,17 +300,6 @@ def test_a_broker_that_refuses_is_tried_again_after_the_backoff() -> None:
         assert fourth - first >= 0.8 * (0.3 + 0.48 + 0.768)
         broker.connack = ConnAck()
         wait_until(bridge.ready.is_set, "ready")
-
-
-def test_an_overloaded_broker_is_left_alone_for_the_backoff() -> None:
-    backoff = BackoffSettings(initial_ms=700, jitter=0.0)
-    with running_bridge(backoff=backoff, connect_timeout_ms=500) as bridge:
-        broker, since = bridge.broker, time.monotonic()
-        wait_until(lambda: time.monotonic() > since + 1.3, "a connection that has lasted longer than backoff and time-out")
-        broker.on_loop(broker.peers["bridge"].send, Disconnect(reason_code=ReasonCode.QUOTA_EXCEEDED))
-        wait_until(lambda: len(broker.attempts["bridge"]) >= 2, "the next attempt")
-        first, second = broker.attempts["bridge"][:2]
-        assert second - first >= 1.3 + 0.56  # as above
 
 
 # --- trouble -------------------------------------------------------------------------------------------------------------------
@@ -449,22 +381,6 @@ def test_commands_for_a_connection_that_nobody_holds_are_answered_once() -> None
         assert bridge.kafka.of("d1", ClientConnected) == []  # who is there, the retained messages say
 
 
-def test_commands_for_connections_of_gateways_are_none_of_our_business() -> None:
-    with running_bridge() as bridge:
-        orphan(bridge, ConnectionKind.GATEWAY)
-        orphan(bridge, ConnectionKind.BRIDGE)
-        assert len(bridge.kafka.wait_for("d1", ConnectionLost)) == 1
-        assert bridge.counters.commands_without_connection == 1
-
-
-def test_a_gateway_next_to_it_keeps_quiet_about_connections_of_bridges() -> None:
-    with running_gateway() as gateway:
-        orphan(gateway, ConnectionKind.BRIDGE)
-        orphan(gateway, ConnectionKind.GATEWAY)
-        assert len(gateway.kafka.wait_for("d1", ConnectionLost)) == 1
-        assert gateway.counters.commands_without_connection == 1
-
-
 def test_a_device_that_went_to_a_gateway_is_let_go_until_its_birth() -> None:
     with running_bridge() as bridge:
         birth(bridge)
@@ -484,28 +400,6 @@ def test_a_device_whose_connection_the_engine_closes_connects_again() -> None:
         birth(bridge)
         bridge.kafka.command("d1", CloseConnection, reason_code=ReasonCode.PROTOCOL_ERROR)
         bridge.kafka.wait_for("d1", ClientConnected, 2)
-
-
-def test_a_repeated_micro_batch_is_invisible_to_the_device() -> None:
-    with running_bridge() as bridge:
-        connected = birth(bridge)
-        publish = SendPublish(
-            connection_id=connected.connection_id,
-            partition=connected.commands_partition,
-            sequence=2,
-            packet_id=1,
-            topic="cmd",
-            payload=b"x",
-            qos=QoS.AT_LEAST_ONCE,
-            message_id="m-1",
-        )
-        batch = encode_command_batch(CommandBatch(client_id="d1", commands=(publish,)))
-        bridge.kafka.deliver(connected.commands_partition, [batch, batch])
-        send(bridge, "m-3", 3)  # number 2, too: a copy
-        bridge.kafka.deliver(connected.commands_partition, [b"garbage"])
-        bridge.broker.wait_for("devices/d1/cmd")
-        assert len(bridge.broker.published) == 1
-        assert bridge.counters.unreadable_commands == 1
 
 
 def test_repeated_commands_of_another_build_connect_the_device_anew() -> None:
