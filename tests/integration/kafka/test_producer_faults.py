@@ -1,17 +1,14 @@
 """The Producer against a real broker that is stopped, frozen and killed: every send ends confirmed, once, or raised."""
 
-import contextlib
 import itertools
 import os
 import signal
-import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -64,33 +61,6 @@ def settings(broker: EmbeddedKafka) -> ProducerSettings:
 
 def producer(broker: EmbeddedKafka, settings: ProducerSettings, **options: Any) -> Producer:
     return Producer(broker.bootstrap_servers, settings=settings, registry=CollectorRegistry(), **options)
-
-
-@contextmanager
-def slow_front(broker: EmbeddedKafka, *, answers_after_s: float) -> Iterator[str]:
-    """A port before the broker's that passes everything on, and what comes first only after a while."""
-    host, port = broker.bootstrap_servers.split(":")
-    front = socket.create_server(("127.0.0.1", 0))
-
-    def passing(source: socket.socket, to: socket.socket, pause_s: float) -> None:
-        with contextlib.suppress(OSError):
-            while data := source.recv(65_536):
-                time.sleep(pause_s)
-                pause_s = 0.0
-                to.sendall(data)
-            to.shutdown(socket.SHUT_WR)
-
-    def accepting() -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                device, _ = front.accept()
-                upstream = socket.create_connection((host, int(port)))
-                for pair in ((device, upstream, answers_after_s), (upstream, device, 0.0)):
-                    threading.Thread(target=passing, args=pair, daemon=True).start()
-
-    threading.Thread(target=accepting, daemon=True).start()
-    with front:
-        yield f"127.0.0.1:{front.getsockname()[1]}"
 
 
 def eventually(condition: Callable[[], bool], *, within_s: float = 30.0) -> None:
@@ -307,29 +277,6 @@ def test_a_new_producer_knows_who_is_throttled_before_its_first_send(broker: Emb
     assert list(log_of(broker, settings.topic)) != []
 
 
-def test_sends_to_a_throttled_client_resume_and_others_are_not_slowed(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    throttle(broker, settings, "slow", b"{}")
-    with producer(broker, settings, backoff=BackoffSettings(initial_ms=50, max_ms=200), max_attempts=1_000) as sender:
-        held = [sender.send_async("slow", "a/b", b"x", message_id=f"held-{number}") for number in range(20)]
-        free = [sender.send("free", "a/b", b"x") for _ in range(20)]
-        assert not any(future.done() for future in held)
-        throttle(broker, settings, "slow", None)
-        offsets = [future.result(timeout=30).offset for future in held]
-    assert all(len(result.attempts) == 1 for result in free)
-    assert offsets == sorted(offsets), "the messages of one client are in the log in the order in which they were sent"
-
-
-def test_a_throttled_engine_throttles_every_client(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    throttle(broker, settings, "*", b"{}")
-    with producer(broker, settings, max_attempts=1) as sender:
-        for client_id in ("one", "two"):
-            with pytest.raises(SendFailed, match="530"):
-                sender.send(client_id, "a/b", b"x")
-        throttle(broker, settings, "*", None)
-        eventually(lambda: sender.throttled("one") is None)
-        assert sender.send("one", "a/b", b"x").partition >= 0
-
-
 def test_an_engine_with_a_new_checkpoint_frees_throttled_clients(broker: EmbeddedKafka) -> None:
     engine = load_settings(None, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", "topics.prefix=renewed"])
     admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
@@ -400,42 +347,6 @@ def test_a_throttled_client_aborts_the_transaction_at_once(broker: EmbeddedKafka
     assert log_of(broker, settings.topic) == {}
 
 
-def test_a_connection_that_takes_longer_than_an_attempt_is_made(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    """Every connection by which the producer finds the brokers is answered after 6 s only."""
-    with slow_front(broker, answers_after_s=6.0) as front:
-        sender = Producer(
-            front, settings=replace(settings, attempt_timeout_ms=5_000), registry=CollectorRegistry(), max_attempts=10
-        )
-        with sender:
-            result = sender.send("client", "a/b", b"x")
-    assert {attempt.cause for attempt in result.attempts[:-1]} == {Cause.TIME_OUT}
-    assert [len(places) for places in log_of(broker, settings.topic).values()] == [1]
-
-
-def test_a_topic_that_does_not_exist_is_refused_without_a_retry(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    with (
-        producer(broker, settings, topic="nobody-made-this") as sender,
-        pytest.raises(SendFailed, match="inflight topics") as caught,
-    ):
-        sender.send("client", "a/b", b"x")
-    assert [attempt.cause for attempt in caught.value.attempts] == [Cause.REJECTED]
-
-
-def test_a_record_that_the_broker_refuses_does_not_harm_the_others(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    """The broker's limit is 16 MiB. Such an answer would end the generation of everybody's records, so it is never asked for."""
-    with producer(broker, settings, max_payload_bytes=20_000_000, max_pending_bytes=100_000_000) as sender:
-        sender.send("client", "a/b", b"before")
-        large = sender.send_async("client", "a/b", b"x" * 18_000_000)
-        others = [sender.send_async(f"client-{number}", "a/b", b"x") for number in range(100)]
-        with pytest.raises(SendFailed, match=r"max\.message\.bytes") as caught:
-            large.result(timeout=60)
-        assert "the broker answered" not in str(caught.value)
-        results = [future.result(timeout=60) for future in others]
-        sender.send("client", "a/b", b"after")
-    assert [attempt.cause for attempt in caught.value.attempts] == [Cause.REJECTED]
-    assert sorted(len(places) for places in log_of(broker, settings.topic).values()) == [1] * (len(results) + 2)
-
-
 @pytest.mark.faults
 def test_a_record_that_only_the_broker_can_refuse_does_not_harm_the_others(
     broker: EmbeddedKafka, settings: ProducerSettings
@@ -453,13 +364,3 @@ def test_a_record_that_only_the_broker_can_refuse_does_not_harm_the_others(
             for future in (*before, *after):
                 future.result(timeout=60)
     assert sorted(len(places) for places in log_of(broker, settings.topic).values()) == [1] * 3 * 1_001
-
-
-def test_closing_gives_every_future_an_outcome(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    throttle(broker, settings, "slow", b"{}")
-    sender = producer(broker, settings, backoff=BackoffSettings(initial_ms=60_000))
-    sent = [sender.send_async("free", "a/b", b"x") for _ in range(100)]
-    held = [sender.send_async("slow", "a/b", b"x") for _ in range(100)]
-    sender.close(timeout_s=5.0)
-    assert all(future.result(timeout=0) for future in sent)
-    assert all("closed" in str(future.exception(timeout=0)) for future in held)
