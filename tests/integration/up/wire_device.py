@@ -8,7 +8,7 @@ import socket
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self
 
 import pytest
@@ -17,7 +17,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from sinks.kafka.kafka_python import subscribe
 from tests.integration.gateway.gateway_fakes import RawClient
 from tests.support.waiting import DEADLINE_S, wait_until
-from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, publish, text
 
 both_versions = pytest.mark.parametrize("level", [4, 5], ids=["3.1.1", "5"])
 PATIENCE_S = DEADLINE_S
@@ -45,6 +45,7 @@ class Received:
     dup: bool
     packet_id: int
     expiry_interval_s: int | None = None
+    topic: str = field(default="", compare=False)
 
 
 class WireDevice(RawClient):
@@ -80,13 +81,13 @@ class WireDevice(RawClient):
 
     def receive(self) -> Received:
         """The next packet, which has to be a PUBLISH."""
-        data = self.packet()
+        return self.parse(self.packet())
+
+    def parse(self, data: bytes) -> Received:
         assert (data or b"\0")[0] & 0xF0 == 0x30, f"not a PUBLISH: {data.hex(' ')}"
-        position = 1
-        while data[position] & 0x80:
-            position += 1
-        position += 1
-        position += 2 + int.from_bytes(data[position : position + 2], "big")
+        start = body_start(data) + 2
+        position = start + int.from_bytes(data[start - 2 : start], "big")
+        topic = data[start:position].decode()
         qos, packet_id, expiry_interval_s = data[0] >> 1 & 3, 0, None
         if qos:
             packet_id = int.from_bytes(data[position : position + 2], "big")
@@ -98,7 +99,7 @@ class WireDevice(RawClient):
             position += 1 + length
             if properties[:1] == b"\x02":
                 expiry_interval_s = int.from_bytes(properties[1:5], "big")
-        return Received(data[position:], qos, bool(data[0] & 0x08), packet_id, expiry_interval_s)
+        return Received(data[position:], qos, bool(data[0] & 0x08), packet_id, expiry_interval_s, topic)
 
     def receive_payloads(self, count: int) -> list[bytes]:
         return [self.receive().payload for _ in range(count)]
