@@ -8,14 +8,15 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sinks.kafka.append import Confirmation
+from sinks.kafka.append import AppendFailed, Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import CloseConnection
+from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPubRel
 from state.model import ReasonCode
+from state.records.commands import encode_command_batch
 from tests.support.waiting import DEADLINE_S, until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -82,6 +83,13 @@ class Host:
         """Lets the lease expire; the gateway notices at the next event."""
         self.gateway.lease._holds_until_ms = 0
 
+    def command(self, socket: DeviceSocket, kind: type[Any], **fields: Any) -> None:
+        """Delivers a command of the engine."""
+        command = kind(connection_id=socket.connection.connection_id, partition=0, sequence=1, **fields)
+        record = encode_command_batch(CommandBatch(client_id=socket.client_id, commands=(command,)))
+        for answer in self.gateway.commands(0, [record]):
+            answer()
+
     def socket(self) -> tuple[DeviceSocket, Transport]:
         socket, transport = self.gateway.new_socket(auth_policy_of(SETTINGS.plain_listener, SETTINGS)), Transport()
         transport.protocol, transport.is_reading = socket, True
@@ -138,6 +146,26 @@ def test_packets_after_the_lease_expired_are_dropped() -> None:
         socket.data_received(publish("t", b"x", v5=b""))
         assert transport.take() == bytes.fromhex("e00189")
         assert len(host.unconfirmed) == 1, "ConnectionLost, and no publication"
+
+    on_loop(scenario)
+
+
+@pytest.mark.parametrize("fails_first", [False, True])
+def test_an_end_is_repeated_until_it_is_in_the_log_and_then_not_again(fails_first: bool) -> None:
+    def scenario(host: Host) -> None:
+        socket, _ = host.socket()
+        socket.data_received(connect())
+        host.confirm()
+        host.command(socket, AcceptConnection, session_present=False, max_awaiting_rel=100, send_quota=32)
+        socket.connection_lost(None)
+        if fails_first:
+            [done], host.unconfirmed = host.unconfirmed, []
+            done(AppendFailed("late"))
+            host.gateway.lease._renewing()
+        host.confirm()
+        host.gateway.lease._renewing()
+        host.command(socket, SendPubRel, packet_id=1)
+        assert host.unconfirmed == [], "the engine knows"
 
     on_loop(scenario)
 
