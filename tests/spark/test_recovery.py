@@ -117,24 +117,6 @@ def crashed_in(number: int, checkpoint: Path, copy: Path) -> Path:
     return copy
 
 
-def test_a_micro_batch_that_is_executed_again_writes_the_same_bytes(pipeline: Pipeline, tmp_path: Path) -> None:
-    send_traffic(pipeline, 1)
-    run_one_round(pipeline)
-    before = output(pipeline)
-    send_traffic(pipeline, 2)
-    number = run_one_round(pipeline)
-    written = output(pipeline)
-
-    copy = crashed_in(number, pipeline.checkpoint, tmp_path / "copy")
-    again = Pipeline(pipeline.spark, pipeline.bootstrap_servers, pipeline.settings, copy)
-    assert run_one_round(again) == number
-    again.close()
-
-    repeated = new_since(written, output(pipeline))
-    assert {name for name, _, _ in repeated} == set(OUTPUTS)
-    assert repeated == new_since(before, written)
-
-
 @pytest.mark.parametrize("lean_worker", [True, pytest.param(False, marks=pytest.mark.faults)])
 def test_a_re_execution_under_other_settings_writes_the_same_bytes(pipeline: Pipeline, tmp_path: Path, lean_worker: bool) -> None:
     settings = replace(pipeline.settings, lean_worker=lean_worker)
