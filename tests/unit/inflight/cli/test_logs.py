@@ -1,5 +1,3 @@
-"""The processes write logs, and continue where these cannot be written."""
-
 import logging
 import subprocess
 import sys

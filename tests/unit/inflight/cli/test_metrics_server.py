@@ -1,5 +1,3 @@
-"""Metrics and probes on the port of a process."""
-
 import json
 import socket
 import urllib.error

@@ -1,5 +1,3 @@
-"""inflight.cli.users"""
-
 from pathlib import Path
 
 import pytest

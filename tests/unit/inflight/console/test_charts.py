@@ -1,5 +1,3 @@
-"""The plots have the right lines."""
-
 from dataclasses import replace
 from datetime import UTC, datetime
 

@@ -1,5 +1,3 @@
-"""The console measures the system while a page is open."""
-
 import time
 from dataclasses import replace
 

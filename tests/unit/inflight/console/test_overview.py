@@ -1,5 +1,3 @@
-"""The first page."""
-
 import os
 from dataclasses import replace
 from datetime import UTC, datetime

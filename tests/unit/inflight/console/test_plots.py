@@ -1,5 +1,3 @@
-"""Points and labels of the small plots."""
-
 import pytest
 
 from inflight.console.plots import BOTTOM, LEFT, RIGHT, TOP, ceiling, plot, short

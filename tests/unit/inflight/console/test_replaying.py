@@ -1,5 +1,3 @@
-"""Dead letters, and the two steps in which they are sent again."""
-
 from pathlib import Path
 
 import pytest

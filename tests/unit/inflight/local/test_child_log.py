@@ -1,5 +1,3 @@
-"""inflight.local.child_log"""
-
 import subprocess
 import sys
 import threading

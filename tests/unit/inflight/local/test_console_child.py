@@ -1,5 +1,3 @@
-"""`inflight up` derives the configuration of its console."""
-
 import pytest
 
 from inflight.local.console_child import serves_console, shown_metrics

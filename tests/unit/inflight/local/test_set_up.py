@@ -1,5 +1,3 @@
-"""The installation of pinned packages, with a stand-in for pip."""
-
 from pathlib import Path
 
 import pytest

@@ -1,5 +1,3 @@
-"""The limit on what is under way."""
-
 import threading
 
 from inflight.producer.capacity import Capacity

@@ -1,5 +1,3 @@
-"""The engine accepts what `send` accepts."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""The table of throttled clients."""
-
 import time
 from collections.abc import Callable
 from types import SimpleNamespace

@@ -1,5 +1,3 @@
-"""The diagnosis of a client."""
-
 from dataclasses import replace
 
 import pytest

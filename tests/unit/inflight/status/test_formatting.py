@@ -1,5 +1,3 @@
-"""Measurements as text."""
-
 from inflight.status.formatting import format_age
 
 

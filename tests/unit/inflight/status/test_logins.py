@@ -1,5 +1,3 @@
-"""The last refused login of a client is found in the gateways' logs."""
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""Probes of processes, and of a Kafka that is unreachable."""
-
 from collections.abc import Iterator
 from pathlib import Path
 

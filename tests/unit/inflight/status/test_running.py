@@ -1,5 +1,3 @@
-"""inflight.status.running"""
-
 from dataclasses import replace
 
 from inflight.status.measurements import LeaseHolder, ProcessStatus

@@ -1,5 +1,3 @@
-"""Ctrl-C while `inflight top` runs."""
-
 import os
 import signal
 

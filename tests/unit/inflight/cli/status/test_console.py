@@ -1,5 +1,3 @@
-"""The command `console`, without a system to look at."""
-
 import signal
 import socket
 import subprocess

@@ -1,5 +1,3 @@
-"""The screen shows the measurements."""
-
 import io
 from dataclasses import replace
 

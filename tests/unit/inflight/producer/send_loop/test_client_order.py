@@ -1,5 +1,3 @@
-"""Messages of one client stay in order, and wait for nobody else."""
-
 import pytest
 
 from inflight.producer.model import SendFailed

@@ -1,5 +1,3 @@
-"""Every send ends, once, with what is known."""
-
 import pytest
 
 from inflight.producer.message import build_message
