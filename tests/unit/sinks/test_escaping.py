@@ -1,5 +1,3 @@
-"""Text from outside is shown as what it is."""
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-"""sinks.garbage"""
-
 import gc
 import weakref
 from collections.abc import Iterator

@@ -1,5 +1,3 @@
-"""sinks.log_throttle"""
-
 from collections import Counter
 
 from sinks.log_throttle import LogThrottle, RefusalLog

@@ -1,5 +1,3 @@
-"""sinks.mqtt_topics"""
-
 import pytest
 
 from sinks.mqtt_topics import has_control_character, is_topic_filter, is_topic_name

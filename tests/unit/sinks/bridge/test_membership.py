@@ -1,5 +1,3 @@
-"""A bridge joins its group with the broker, and leaves it when the broker stays away."""
-
 import asyncio
 from typing import cast
 

@@ -1,5 +1,3 @@
-"""Every counter of a bridge can be read by Prometheus."""
-
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters

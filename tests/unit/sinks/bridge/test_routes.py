@@ -1,5 +1,3 @@
-"""Topics and what they mean, and settings that contradict each other."""
-
 import dataclasses
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""sinks.fast_path.offering"""
-
 from dataclasses import dataclass
 from typing import Any
 

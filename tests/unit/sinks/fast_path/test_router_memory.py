@@ -1,5 +1,3 @@
-"""sinks.fast_path.router_memory"""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,3 @@
-"""sinks.host.clock_skew"""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""Commands of a connection are carried out, dropped, or end it."""
-
 import pytest
 
 from sinks.host.command_order import CommandOrder, CommandStatus

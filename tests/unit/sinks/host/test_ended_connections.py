@@ -1,5 +1,3 @@
-"""sinks.host.ended_connections"""
-
 import pytest
 
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind

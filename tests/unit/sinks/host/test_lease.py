@@ -1,5 +1,3 @@
-"""sinks.host.lease, with a clock and a log by hand."""
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-"""sinks.host.outbox"""
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""sinks.kafka.append_times"""
-
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector

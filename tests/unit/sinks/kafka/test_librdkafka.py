@@ -1,5 +1,3 @@
-"""sinks.kafka.librdkafka"""
-
 import pytest
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer

@@ -1,5 +1,3 @@
-"""sinks.kafka.partition_queue"""
-
 from dataclasses import dataclass
 
 from sinks.kafka.partition_queue import PartitionQueue

@@ -1,5 +1,3 @@
-"""sinks.kafka.partitioning"""
-
 from kafka.partitioner import DefaultPartitioner
 
 from sinks.kafka.partitioning import partition_of

@@ -1,5 +1,3 @@
-"""sinks.kafka.pending_appends"""
-
 from sinks.kafka.pending_appends import PartitionAppends, PendingAppend
 
 

@@ -1,5 +1,3 @@
-"""The gateways' command tail, with a consumer that behaves as told."""
-
 import asyncio
 import time
 from collections import deque

@@ -1,5 +1,3 @@
-"""The age of received bytes, as Linux reports it."""
-
 import socket
 import sys
 from collections.abc import Iterator

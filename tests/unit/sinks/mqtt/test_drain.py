@@ -1,5 +1,3 @@
-"""sinks.mqtt.drain"""
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any

@@ -1,5 +1,3 @@
-"""sinks.mqtt.metrics"""
-
 from prometheus_client import CollectorRegistry, generate_latest
 
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters

@@ -1,5 +1,3 @@
-"""sinks.mqtt.pressure"""
-
 import asyncio
 import time
 

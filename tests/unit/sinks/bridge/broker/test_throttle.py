@@ -1,5 +1,3 @@
-"""Waits after the broker's 0x97, and before it is dialled again."""
-
 from sinks.bridge.broker.throttle import BrokerThrottle, DialBackoff
 from state.settings import BackoffSettings
 

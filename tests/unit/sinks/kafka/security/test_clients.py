@@ -1,5 +1,3 @@
-"""The same security in the words of kafka-python, of librdkafka and of Java's clients."""
-
 import ssl
 import time
 from dataclasses import replace

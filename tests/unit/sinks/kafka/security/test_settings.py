@@ -1,5 +1,3 @@
-"""Impossible security settings of Kafka are refused before anything starts."""
-
 from pathlib import Path
 from typing import Any
 

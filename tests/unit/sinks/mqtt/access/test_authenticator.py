@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.authenticator"""
-
 import asyncio
 import dataclasses
 import time

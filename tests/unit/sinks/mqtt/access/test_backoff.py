@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.backoff"""
-
 from sinks.mqtt.access.backoff import FailedLogins
 from sinks.mqtt.access.settings import LoginSettings
 

@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.certificates"""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.password_file"""
-
 import fcntl
 import os
 import stat

@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.passwords"""
-
 import time
 
 from sinks.mqtt.access.password_file import HASHER

@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.rules"""
-
 import pytest
 
 from sinks.mqtt.access.grant import ANONYMOUS, EVERYTHING, Grant, LoginRefusal, LoginRefused, User

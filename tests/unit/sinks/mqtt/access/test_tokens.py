@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.tokens"""
-
 import base64
 import json
 import time

@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.topic_patterns"""
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st

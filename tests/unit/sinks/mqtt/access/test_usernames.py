@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.usernames"""
-
 import pytest
 
 from sinks.mqtt.access.usernames import is_username

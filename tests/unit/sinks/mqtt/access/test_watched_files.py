@@ -1,5 +1,3 @@
-"""sinks.mqtt.access.watched_files"""
-
 import os
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""sinks.mqtt.codec.acknowledgements"""
-
 import pytest
 
 from sinks.mqtt.codec import framing

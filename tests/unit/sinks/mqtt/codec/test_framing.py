@@ -1,5 +1,3 @@
-"""sinks.mqtt.codec.framing"""
-
 import tracemalloc
 
 import pytest

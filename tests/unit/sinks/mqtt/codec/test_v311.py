@@ -1,5 +1,3 @@
-"""sinks.mqtt.codec.v311"""
-
 import pytest
 
 from sinks.mqtt.codec.packets import (

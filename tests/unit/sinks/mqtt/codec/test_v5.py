@@ -1,5 +1,3 @@
-"""sinks.mqtt.codec.v5, and with it what the library mqtt5 does and does not check."""
-
 import pytest
 
 from sinks.mqtt.codec.packets import (

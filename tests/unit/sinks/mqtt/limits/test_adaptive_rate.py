@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.adaptive_rate"""
-
 import pytest
 
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter

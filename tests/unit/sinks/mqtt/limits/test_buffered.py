@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.buffered"""
-
 from collections.abc import Callable
 
 import pytest

@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.connect_queue"""
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

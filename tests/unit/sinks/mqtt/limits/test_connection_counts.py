@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.connection_counts"""
-
 from typing import Any
 
 import structlog

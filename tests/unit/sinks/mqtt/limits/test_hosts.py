@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.hosts"""
-
 import pytest
 
 from sinks.mqtt.limits.hosts import Hosts, host_of

@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.packet_parts, and connections that keep to it."""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.packet_rates, and a connection that keeps to them."""
-
 import pytest
 
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter

@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.takeovers"""
-
 from sinks.mqtt.limits.takeovers import Takeovers
 
 

@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.tcp_keepalive"""
-
 import socket
 
 from sinks.mqtt.limits.tcp_keepalive import keep_alive

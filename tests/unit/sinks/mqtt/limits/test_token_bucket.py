@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.token_bucket"""
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,5 +1,3 @@
-"""sinks.mqtt.limits.unconfirmed"""
-
 from typing import Any
 
 from sinks.mqtt.limits.settings import DeviceLimits

@@ -1,5 +1,3 @@
-"""sinks.mqtt.listeners.listening"""
-
 import errno
 import socket
 

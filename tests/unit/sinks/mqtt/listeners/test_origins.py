@@ -1,5 +1,3 @@
-"""sinks.mqtt.listeners.origins"""
-
 import pytest
 
 from sinks.mqtt.listeners.origins import is_origin_allowed

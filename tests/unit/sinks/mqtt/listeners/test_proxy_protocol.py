@@ -1,5 +1,3 @@
-"""sinks.mqtt.listeners.proxy_protocol"""
-
 import socket
 import struct
 

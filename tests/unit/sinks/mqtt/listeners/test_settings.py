@@ -1,5 +1,3 @@
-"""sinks.mqtt.listeners.settings"""
-
 import pytest
 
 from sinks.mqtt.listeners.settings import ListenerSettings, is_loopback

@@ -1,5 +1,3 @@
-"""sinks.mqtt.listeners.tls"""
-
 import ssl
 from pathlib import Path
 

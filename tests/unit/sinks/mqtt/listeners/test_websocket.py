@@ -1,5 +1,3 @@
-"""sinks.mqtt.listeners.websocket"""
-
 import asyncio
 from typing import Any
 
