@@ -1,5 +1,3 @@
-"""The checks that stand beside the keys of the configuration in state/."""
-
 from dataclasses import fields
 
 import pytest

@@ -1,5 +1,3 @@
-"""The user name of a login goes from the events of a session to the backends."""
-
 from state.commands import ForwardPublication
 from state.events import ClientConnected, ConnectionLost, Event, PublishReceived
 from state.model import Will

@@ -1,5 +1,3 @@
-"""What is printed, on a terminal and into a pipe."""
-
 import io
 import json
 import sys

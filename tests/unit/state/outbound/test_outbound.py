@@ -1,5 +1,3 @@
-"""Backends are asked to wait while a client's queue is long, with hysteresis."""
-
 from typing import Any
 
 from hypothesis import given

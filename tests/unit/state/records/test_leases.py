@@ -1,5 +1,3 @@
-"""state.records.leases"""
-
 import pytest
 
 from state.errors import UnreadableRecord

@@ -1,5 +1,3 @@
-"""state.records.ledger"""
-
 import json
 
 from state.commands import RecordTransition, Transition

@@ -1,5 +1,3 @@
-"""state.records.record"""
-
 import pytest
 
 from state.errors import NewerRecord, UnreadableRecord

@@ -1,5 +1,3 @@
-"""state.records.routes"""
-
 import pytest
 
 from state.commands import ClearRoute, SetRoute

@@ -1,5 +1,3 @@
-"""state.records.settings"""
-
 import pytest
 
 from state.records.settings import RecordLimits

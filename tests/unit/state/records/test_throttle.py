@@ -1,5 +1,3 @@
-"""state.records.throttle"""
-
 import json
 
 from state.records.throttle import TOO_MANY_REQUESTS, Throttle, decode_throttle, encode_throttle

@@ -1,5 +1,3 @@
-"""state.records.uplink"""
-
 import pytest
 
 from state.commands import ForwardPublication

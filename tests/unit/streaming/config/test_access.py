@@ -1,5 +1,3 @@
-"""[gateway.login], [[listeners]], [[rules]] and [limits] as people write them."""
-
 import json
 import re
 

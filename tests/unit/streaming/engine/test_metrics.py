@@ -1,5 +1,3 @@
-"""Metrics of the engine for Prometheus."""
-
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest

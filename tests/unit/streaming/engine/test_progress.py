@@ -1,5 +1,3 @@
-"""The file in which an engine tells about its micro-batches."""
-
 from pathlib import Path
 
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress, ProgressFile, last_progress, recent_progress

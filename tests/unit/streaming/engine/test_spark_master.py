@@ -1,5 +1,3 @@
-"""The number of task slots in the engine's Spark master."""
-
 import os
 
 import pytest

@@ -1,5 +1,3 @@
-"""streaming.engine.spark_session, without a Spark"""
-
 import importlib.util
 import shlex
 import tempfile

@@ -1,5 +1,3 @@
-"""streaming.engine.temporary_files"""
-
 import subprocess
 import sys
 import tempfile

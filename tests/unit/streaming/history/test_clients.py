@@ -1,5 +1,3 @@
-"""A client in the checkpoint and in the ledger."""
-
 import base64
 from types import SimpleNamespace
 from typing import Any

@@ -1,5 +1,3 @@
-"""Reading a Delta table without Spark."""
-
 import json
 from datetime import UTC, datetime
 from pathlib import Path

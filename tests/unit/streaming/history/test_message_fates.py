@@ -1,5 +1,3 @@
-"""Where a message is now."""
-
 import pytest
 
 from streaming.history.message_fates import Whereabouts, fates

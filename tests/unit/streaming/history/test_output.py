@@ -1,5 +1,3 @@
-"""Bytes as people read them."""
-
 import pytest
 
 from streaming.history.output import beginning_of

@@ -1,5 +1,3 @@
-"""Dead letters are listed and planned for a replay without Spark."""
-
 import json
 from collections.abc import Iterator
 from typing import Any, NamedTuple

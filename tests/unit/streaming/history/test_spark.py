@@ -1,5 +1,3 @@
-"""Standard error of Spark's JVM during a query."""
-
 import os
 import subprocess
 import threading

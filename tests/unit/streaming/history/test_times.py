@@ -1,5 +1,3 @@
-"""A time of a record is shown as what it is."""
-
 import pytest
 
 from streaming.history.times import iso_utc, time_of_day

@@ -1,5 +1,3 @@
-"""The order of a trace."""
-
 from datetime import UTC, datetime
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""streaming.reload.access"""
-
 from itertools import product
 from pathlib import Path
 from typing import Any

@@ -1,5 +1,3 @@
-"""streaming.reload.changes"""
-
 from typing import Any
 
 import pytest

@@ -1,5 +1,3 @@
-"""The configuration file is read again after a change."""
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path

@@ -1,5 +1,3 @@
-"""A running gateway reloads a changed configuration."""
-
 from typing import Any
 
 from structlog.testing import capture_logs

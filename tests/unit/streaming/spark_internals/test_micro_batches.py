@@ -1,5 +1,3 @@
-"""Values read from and set in a running query, with fakes of Spark's objects."""
-
 from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead, last_committed_batch, set_batch_time, set_pause
 from tests.unit.streaming.spark_internals.java_objects import QUERY
 

@@ -1,5 +1,3 @@
-"""A command of the same user asks the engine that runs on its data directory."""
-
 import http.client
 import socket
 import stat

@@ -1,5 +1,3 @@
-"""Batches of Kafka's log are read without holding what is in them."""
-
 import resource
 
 import pytest

@@ -1,5 +1,3 @@
-"""streaming.engine.leases.table"""
-
 from state.records.leases import Lease
 from streaming.engine.leases.table import LeaseTable
 

@@ -1,5 +1,3 @@
-"""A running engine reloads a changed configuration."""
-
 from functools import partial
 from typing import Any
 

@@ -1,5 +1,3 @@
-"""The path of the Python workers in settings and log."""
-
 from typing import Any
 
 import pyspark

@@ -1,5 +1,3 @@
-"""streaming.engine.operator.session_operator"""
-
 import json
 import pickle
 

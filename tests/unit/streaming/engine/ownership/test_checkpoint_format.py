@@ -1,5 +1,3 @@
-"""streaming.engine.ownership.checkpoint_format"""
-
 import pytest
 
 from streaming.engine.errors import NewerCheckpoint

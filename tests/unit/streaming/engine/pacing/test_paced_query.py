@@ -1,5 +1,3 @@
-"""The pause between two micro-batches, without Spark."""
-
 import time
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,3 @@
-"""The engine throttles all backends."""
-
 import msgspec
 import pytest
 from kafka.errors import KafkaTimeoutError

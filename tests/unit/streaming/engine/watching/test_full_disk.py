@@ -1,5 +1,3 @@
-"""Free disk space, and the error when there is none."""
-
 from pathlib import Path
 
 import pytest

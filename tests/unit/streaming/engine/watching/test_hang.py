@@ -1,5 +1,3 @@
-"""The rule by which a query hangs."""
-
 from dataclasses import replace
 from pathlib import Path
 

@@ -1,5 +1,3 @@
-"""Liveness and readiness of the engine."""
-
 from sinks.health import STARTING
 from streaming.config.settings import Settings
 from streaming.engine.progress import BatchProgress

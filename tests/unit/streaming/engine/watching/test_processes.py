@@ -1,5 +1,3 @@
-"""streaming.engine.watching.processes"""
-
 import contextlib
 import os
 import signal

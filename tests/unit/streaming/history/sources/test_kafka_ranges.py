@@ -1,5 +1,3 @@
-"""The offsets read from a topic, and the time since which they are complete."""
-
 from streaming.history.sources.kafka_ranges import CutReason, OffsetRange, complete_since_ms, described, newest, range_since
 
 

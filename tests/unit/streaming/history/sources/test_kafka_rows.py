@@ -1,5 +1,3 @@
-"""Records of Kafka → rows about one message."""
-
 from dataclasses import dataclass, field
 
 import msgspec

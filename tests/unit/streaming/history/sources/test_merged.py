@@ -1,5 +1,3 @@
-"""A trace joins the archive with what only Kafka has yet."""
-
 from typing import Any
 
 import pytest
