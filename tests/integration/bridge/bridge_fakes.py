@@ -5,11 +5,9 @@ import dataclasses
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
-
-import uvloop
 
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.process import run_bridge
@@ -34,6 +32,7 @@ from sinks.mqtt.connection.handshake import V5
 from state.model import NO_PROPERTIES, PublishProperties, QoS
 from state.settings import BackoffSettings
 from tests.integration.gateway.gateway_fakes import FakeKafka
+from tests.support.background import in_thread
 from tests.support.waiting import DEADLINE_S, wait_until
 
 PARTITIONS = 4
@@ -183,9 +182,9 @@ class FakeBroker:
 class BridgeUnderTest:
     kafka: FakeKafka
     broker: FakeBroker
-    counters: BridgeCounters
-    health: LoopHealth
-    stop: Callable[[], object]
+    counters: BridgeCounters = field(default_factory=BridgeCounters)
+    health: LoopHealth = field(default_factory=LoopHealth)
+    stop: Callable[[], object] = lambda: None
     ready: threading.Event = field(default_factory=threading.Event)
 
 
@@ -195,50 +194,28 @@ def running_bridge(
 ) -> Iterator[BridgeUnderTest]:
     """Runs a bridge. changes: of BridgeSettings. ready: whether to wait until the bridge reports that it is ready."""
     broker = broker or FakeBroker()
-    kafka, counters, health = FakeKafka(owned), BridgeCounters(), LoopHealth()
-    started, is_ready = threading.Event(), threading.Event()
-    stopping: list[Callable[[], object]] = []
-    failures: list[BaseException] = []
+    bridge = BridgeUnderTest(FakeKafka(owned), broker)
 
-    async def run() -> None:
-        loop = asyncio.get_running_loop()
-        kafka.loop = broker.loop = loop
+    async def main(stop: asyncio.Event, started: Callable[[], None]) -> None:
+        loop = bridge.kafka.loop = broker.loop = asyncio.get_running_loop()
         server = await loop.create_server(lambda: Peer(broker), "127.0.0.1", 0)
-        stop = asyncio.Event()
-        stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
+        port = server.sockets[0].getsockname()[1]
         settings = dataclasses.replace(
-            BridgeSettings(name="bridge", port=server.sockets[0].getsockname()[1], backoff=QUICK, connect_timeout_ms=5_000),
-            **changes,
+            BridgeSettings(name="bridge", port=port, backoff=QUICK, connect_timeout_ms=5_000), **changes
         )
-        started.set()
+        started()
         await run_bridge(
             settings,
-            kafka,
-            kafka,
+            bridge.kafka,
+            bridge.kafka,
             commands_partitions=PARTITIONS,
-            on_ready=is_ready.set,
+            on_ready=bridge.ready.set,
             stop=stop,
-            counters=counters,
-            health=health,
+            counters=bridge.counters,
+            health=bridge.health,
         )
         server.close()
 
-    def thread() -> None:
-        try:
-            uvloop.run(run())
-        except BaseException as error:
-            failures.append(error)
-
-    worker = threading.Thread(target=thread, name="bridge-under-test")
-    worker.start()
-    assert started.wait(DEADLINE_S)
-    try:
-        if ready:
-            assert is_ready.wait(DEADLINE_S), "the bridge is not ready"
-        yield BridgeUnderTest(kafka, broker, counters, health, stopping[0], is_ready)
-    finally:
-        with suppress(RuntimeError):  # stopped by the test
-            stopping[0]()
-        worker.join(DEADLINE_S)
-        assert not worker.is_alive(), "the bridge does not stop"
-        assert failures == []
+    with in_thread(main, "bridge under test") as bridge.stop:
+        assert not ready or bridge.ready.wait(DEADLINE_S), "the bridge is not ready"
+        yield bridge

@@ -12,11 +12,9 @@ import dataclasses
 import socket
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
-
-import uvloop
 
 from sinks.fast_path.router import Router
 from sinks.health import LoopHealth
@@ -26,6 +24,7 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import SettingsSource, run_gateway
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import GatewayCommand
+from tests.support.background import in_thread
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.waiting import DEADLINE_S
 
@@ -148,13 +147,13 @@ class FakeKafka(ScriptedEngine):
 class GatewayUnderTest:
     kafka: FakeKafka
     counters: GatewayCounters
-    host: str
-    port: int
-    stop: Callable[[], None]
+    host: str = ""
+    port: int = 0
+    stop: Callable[[], object] = lambda: None
     addresses: list[tuple[str, int]] = field(default_factory=list)
     """The address of each listener, in the order of the settings."""
-    reload: Callable[[], None] = lambda: None
-    hurry: Callable[[], None] = lambda: None
+    reload: Callable[[], object] = lambda: None
+    hurry: Callable[[], object] = lambda: None
     health: LoopHealth = field(default_factory=LoopHealth)
 
     def socket(self) -> "RawClient":
@@ -246,65 +245,35 @@ def running_gateway(
     configuration: SettingsSource | None = None,
 ) -> Iterator[GatewayUnderTest]:
     """A gateway on a free loopback port; stopped, and checked to have stopped, at the end."""
-    kafka, counters, health = FakeKafka(partitions), GatewayCounters(), LoopHealth()
-    ready = threading.Event()
-    address: list[tuple[str, int]] = []
-    addresses: list[tuple[str, int]] = []
-    reloading: list[Callable[[], None]] = []
-    failure: list[BaseException] = []
-    stopping: list[Callable[[], None]] = []
-    hurrying: list[Callable[[], None]] = []
+    gateway = GatewayUnderTest(FakeKafka(partitions), GatewayCounters())
 
-    async def main() -> None:
-        kafka.loop = asyncio.get_running_loop()
-        stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
-        loop = asyncio.get_running_loop()
-        hurrying.append(lambda: loop.call_soon_threadsafe(hurry.set))
-        reloading.append(lambda: loop.call_soon_threadsafe(reload.set))
-        stopping.append(lambda: loop.call_soon_threadsafe(stop.set))
+    async def main(stop: asyncio.Event, ready: Callable[[], None]) -> None:
+        loop = gateway.kafka.loop = asyncio.get_running_loop()
+        hurry, reload = asyncio.Event(), asyncio.Event()
+        gateway.hurry = lambda: loop.call_soon_threadsafe(hurry.set)
+        gateway.reload = lambda: loop.call_soon_threadsafe(reload.set)
 
         def on_ready(host: str, port: int) -> None:
-            address.append((host, port))
-            ready.set()
+            gateway.host, gateway.port = host, port
+            ready()
 
-        used = settings or GatewaySettings()
         await run_gateway(
-            dataclasses.replace(used, host="127.0.0.1", port=0),
-            kafka,
-            kafka,
+            dataclasses.replace(settings or GatewaySettings(), host="127.0.0.1", port=0),
+            gateway.kafka,
+            gateway.kafka,
             on_ready=on_ready,
             stop=stop,
             hurry=hurry,
-            counters=counters,
+            counters=gateway.counters,
             router=router,
             reload=reload,
             configuration=configuration,
-            on_listening=addresses.extend,
-            health=health,
+            on_listening=gateway.addresses.extend,
+            health=gateway.health,
         )
 
-    def run() -> None:
-        try:
-            uvloop.run(main())
-        except BaseException as error:
-            failure.append(error)
-            ready.set()
-
-    thread = threading.Thread(target=run, name="gateway under test")
-    thread.start()
-    assert ready.wait(DEADLINE_S), "the gateway is not ready"
-    if failure:
-        raise failure[0]
-    gateway = GatewayUnderTest(kafka, counters, *address[0], stopping[0], addresses, reloading[0], hurrying[0], health)
-    try:
+    with in_thread(main, "gateway under test") as gateway.stop:
         yield gateway
-    finally:
-        with suppress(RuntimeError):  # stopped by the test
-            stopping[0]()
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive(), "the gateway does not stop"
-    if failure:
-        raise failure[0]
 
 
 @contextmanager

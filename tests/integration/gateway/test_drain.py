@@ -76,6 +76,17 @@ def test_connections_end_in_slices_and_the_lease_after_the_last_one() -> None:
     assert gateway.kafka.records[-1] is over[0]
 
 
+def test_a_second_signal_closes_everybody_at_once() -> None:
+    with running_gateway(GatewaySettings(drain_ms=600_000)) as gateway:
+        devices = [device(gateway, f"d-{number}") for number in range(30)]
+        gateway.stop()
+        wait_until(lambda: gateway.counters.connections_open == 28, "the first slice has gone")
+        gateway.hurry()
+        for each in devices:  # the other slices would take ten minutes
+            assert each.rest() == GOODBYE
+    assert len([record for record in gateway.kafka.records if is_an_end(record)]) == 30
+
+
 def test_a_kafka_that_confirms_nothing_holds_it_up_for_a_bounded_time() -> None:
     with running_gateway(GatewaySettings(drain_ms=100, stop_timeout_ms=500)) as gateway:
         going = device(gateway, "going")

@@ -3,13 +3,12 @@
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-import uvloop
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
@@ -24,7 +23,8 @@ from state.events import ClientConnected, ConnectionLost, PubAckReceived, Publis
 from state.model import QoS
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.own_topics import settings_on, topics_of
-from tests.support.kafka_topics import create_topics
+from tests.support.background import in_thread
+from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
@@ -50,43 +50,17 @@ def mortal_broker(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Itera
 
 @contextmanager
 def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
-    counters, ready, stopping = GatewayCounters(), threading.Event(), threading.Event()
-    address: list[Any] = []
-    failure: list[BaseException] = []
-    stop_soon: list[Callable[[], object]] = []
+    gateway = GatewayUnderTest(None, GatewayCounters())  # type: ignore[arg-type]
 
-    async def main() -> None:
-        stop, loop = asyncio.Event(), asyncio.get_running_loop()
-        stop_soon.append(lambda: loop.call_soon_threadsafe(stop.set))
-
+    async def main(stop: asyncio.Event, ready: Callable[[], None]) -> None:
         def on_ready(host: str, port: int) -> None:
-            address.extend((host, port))
-            ready.set()
+            gateway.host, gateway.port = host, port
+            ready()
 
-        await serve(settings, on_ready=on_ready, stop=stop, counters=counters)
+        await serve(settings, on_ready=on_ready, stop=stop, counters=gateway.counters)
 
-    def run() -> None:
-        try:
-            uvloop.run(main())
-        except BaseException as error:
-            failure.append(error)
-        ready.set()
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        assert ready.wait(DEADLINE_S), "the gateway is not ready"
-        if failure:
-            raise failure[0]
-        yield GatewayUnderTest(None, counters, *address, stopping.set)  # type: ignore[arg-type]
-    finally:
-        with suppress(RuntimeError):  # it has ended
-            for stop in stop_soon:
-                stop()
-        thread.join(DEADLINE_S)
-        assert not thread.is_alive(), "the gateway does not stop"
-    if failure:
-        raise failure[0]
+    with in_thread(main, "gateway under test"):
+        yield gateway
 
 
 class Engine(ScriptedEngine):
@@ -154,13 +128,7 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
         device.send("40020007")
         assert engine.wait_for("d1", PubAckReceived)[-1].packet_id == 7
         assert engine.wait_for("d1", PublishReceived)[-1].payload == b"two"
-    consumer = KafkaConsumer(bootstrap_servers=settings.bootstrap_servers, enable_auto_commit=False)
-    partitions = [TopicPartition(settings.uplink_topic, number) for number in range(4)]
-    consumer.assign(partitions)
-    consumer.seek_to_beginning(*partitions)
-    records = wait_until(lambda: consumer.poll(timeout_ms=200), "the uplink record")
-    ((record,),) = records.values()
-    consumer.close()
+    (record,) = read_topic(settings.bootstrap_servers, settings.uplink_topic)
     assert (record.key, record.value) == (b"d1", b"one")
     assert dict(record.headers)["mqtt-topic"] == b"up/1"
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from kafka import KafkaConsumer, TopicPartition
 from paho.mqtt.client import Client, MQTTMessage
 from paho.mqtt.enums import CallbackAPIVersion
 from prometheus_client import CollectorRegistry
@@ -15,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from inflight.demo.up import UpProcess
 from inflight.producer import Cause, Producer, SendResult
 from state.settings import BackoffSettings
+from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
@@ -57,20 +57,8 @@ class SlowDevice:
 
 def outcomes(bootstrap_servers: str) -> dict[str, str]:
     """message id → outcome, of the slow device's receipts so far."""
-    consumer = KafkaConsumer(bootstrap_servers=bootstrap_servers, group_id=None)
-    partitions = [TopicPartition("inflight.receipts", number) for number in consumer.partitions_for_topic("inflight.receipts")]
-    consumer.assign(partitions)
-    consumer.seek_to_beginning(*partitions)
-    ends = consumer.end_offsets(partitions)
-    found = {}
-    while any(consumer.position(partition) < ends[partition] for partition in partitions):
-        for records in consumer.poll(timeout_ms=200).values():
-            for record in records:
-                receipt = msgspec.json.decode(record.value)
-                if receipt["client_id"] == "slow":
-                    found[receipt["message_id"]] = receipt["outcome"]
-    consumer.close()
-    return found
+    receipts = [msgspec.json.decode(record.value or b"") for record in read_topic(bootstrap_servers, "inflight.receipts")]
+    return {receipt["message_id"]: receipt["outcome"] for receipt in receipts if receipt["client_id"] == "slow"}
 
 
 def test_a_slow_device_throttles_only_its_own_backends(tmp_path: Path) -> None:

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaProducer
 
 from inflight.demo.up import UpProcess
-from sinks.kafka.kafka_python import subscribe
+from tests.support.kafka_topics import ReadRecord, read_topic
 
 pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
 DEVICE_JS = Path(__file__).with_name("device.mjs")
@@ -96,15 +96,9 @@ def test_an_mqtt_js_device_gets_messages_of_every_qos_and_publishes(up: UpProces
 
 def read_uplink(up: UpProcess, client_id: str, count: int) -> dict[str, str]:
     """QoS by payload of the client's publications, once there are `count`."""
-    consumer = KafkaConsumer(bootstrap_servers=up.kafka, auto_offset_reset="earliest", consumer_timeout_ms=30_000)
-    subscribe(consumer, ["inflight.uplink"])
-    seen: dict[str, str] = {}
-    try:
-        for record in consumer:
-            if record.key == client_id.encode():
-                seen[record.value.decode()] = dict(record.headers)["mqtt-qos"].decode()
-            if len(seen) == count:
-                break
-    finally:
-        consumer.close()
-    return seen
+
+    def own(records: list[ReadRecord]) -> list[ReadRecord]:
+        return [record for record in records if record.key == client_id.encode()]
+
+    found = own(read_topic(up.kafka, "inflight.uplink", lambda records: len(own(records)) >= count))
+    return {(record.value or b"").decode(): dict(record.headers)["mqtt-qos"].decode() for record in found}

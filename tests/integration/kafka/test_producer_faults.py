@@ -2,18 +2,16 @@
 
 import itertools
 import os
-import signal
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 from prometheus_client import CollectorRegistry
 
@@ -25,6 +23,8 @@ from state.records.throttle import encode_throttle
 from state.settings import BackoffSettings
 from streaming.config.settings import load_settings
 from streaming.engine.watching.back_pressure import ThrottleTopic
+from tests.support.kafka_topics import read_topic
+from tests.support.processes import freeze, thaw
 
 pytestmark = [pytest.mark.integration, pytest.mark.servers]
 
@@ -70,31 +70,11 @@ def eventually(condition: Callable[[], bool], *, within_s: float = 30.0) -> None
         time.sleep(0.01)
 
 
-def freeze(pid: int) -> None:
-    """Sends SIGSTOP. Returns when every thread of the process has stopped."""
-    os.kill(pid, signal.SIGSTOP)
-    threads = Path(f"/proc/{pid}/task")
-    eventually(lambda: all(stat.read_text().rpartition(")")[2].split()[0] == "T" for stat in threads.glob("*/stat")))
-
-
 def log_of(broker: EmbeddedKafka, topic: str, *, isolation_level: str = "read_committed") -> dict[str, list[tuple[int, int]]]:
     """message-id → where it is in the log, in the order of the log."""
-    consumer = KafkaConsumer(
-        bootstrap_servers=broker.bootstrap_servers, group_id=None, isolation_level=isolation_level, enable_auto_commit=False
-    )
-    partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
-    consumer.assign(partitions)
-    consumer.seek_to_beginning(*partitions)
-    ends = consumer.end_offsets(partitions)
     found: dict[str, list[tuple[int, int]]] = {}
-    deadline = time.monotonic() + 60.0
-    while any(consumer.position(partition) < ends[partition] for partition in partitions):
-        assert time.monotonic() < deadline, "the log was not read to its end in time"
-        for records in consumer.poll(timeout_ms=200).values():
-            for record in records:
-                message_id = dict(record.headers)["message-id"].decode()
-                found.setdefault(message_id, []).append((record.partition, record.offset))
-    consumer.close()
+    for record in read_topic(broker.bootstrap_servers, topic, isolation_level=isolation_level):
+        found.setdefault(dict(record.headers)["message-id"].decode(), []).append((record.partition, record.offset))
     return found
 
 
@@ -212,7 +192,7 @@ def test_every_send_is_confirmed_once_or_raised_while_kafka_is_frozen(broker: Em
             freeze(broker.pid)
             frozen = time.monotonic()
             eventually(lambda since=frozen: time.monotonic() - since > 6.0)  # type: ignore[misc]
-            os.kill(broker.pid, signal.SIGCONT)
+            thaw(broker.pid)
         load.join()
     counts = check(load, broker, settings)
     print(counts)
@@ -326,7 +306,7 @@ def test_a_transaction_of_a_frozen_kafka_fails_in_time_and_is_run_again(
             with pytest.raises(TransactionFailed) as caught, sender.transaction(timeout_s=3.0) as transaction:
                 future = transaction.send("client", "a/b", b"x", message_id="frozen")
         finally:
-            os.kill(broker.pid, signal.SIGCONT)
+            thaw(broker.pid)
         assert future.exception(timeout=0) is caught.value
         with sender.transaction(timeout_s=60.0) as transaction:
             again = transaction.send("client", "a/b", b"x", message_id="again")
