@@ -9,45 +9,15 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from inflight.producer import (
-        Attempt,
-        BackoffSettings,
-        Cause,
-        InvalidMessage,
-        NoRunningSystem,
-        Producer,
-        ProducerClosed,
-        ProducerSettings,
-        SendFailed,
-        SendResult,
-        SomeSendsFailed,
-        Transaction,
-        TransactionFailed,
-    )
+    from inflight.producer import *  # noqa: F403
 
     __version__: str
-
-__all__ = [
-    "Attempt",
-    "BackoffSettings",
-    "Cause",
-    "InvalidMessage",
-    "NoRunningSystem",
-    "Producer",
-    "ProducerClosed",
-    "ProducerSettings",
-    "SendFailed",
-    "SendResult",
-    "SomeSendsFailed",
-    "Transaction",
-    "TransactionFailed",
-]
 
 
 def __getattr__(name: str) -> Any:
     # At first use: the command imports this package too, and `inflight --help` does not wait for a Kafka client.
-    if name in __all__:
-        return getattr(import_module("inflight.producer"), name)
     if name == "__version__":
         return version("inflight")
+    if name[0].isupper():
+        return getattr(import_module("inflight.producer"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,7 +1,6 @@
 """Limits how much is under way at once."""
 
 import threading
-import time
 
 
 class Capacity:
@@ -11,20 +10,12 @@ class Capacity:
         self._messages = messages
         self._bytes = size_bytes
         self._condition = threading.Condition()
-        self._waiting = 0
 
     def reserve(self, size_bytes: int, timeout_s: float) -> bool:
         """Reserves room for one message of this size; `release` ends it. False: there was none within timeout_s."""
-        deadline = None
         with self._condition:
-            while self._messages < 1 or self._bytes < size_bytes:
-                now = time.monotonic()
-                deadline = deadline or now + timeout_s
-                if now >= deadline:
-                    return False
-                self._waiting += 1
-                self._condition.wait(deadline - now)
-                self._waiting -= 1
+            if not self._condition.wait_for(lambda: self._messages > 0 and self._bytes >= size_bytes, timeout_s):
+                return False
             self._messages -= 1
             self._bytes -= size_bytes
             return True
@@ -33,5 +24,4 @@ class Capacity:
         with self._condition:
             self._messages += 1
             self._bytes += size_bytes
-            if self._waiting:
-                self._condition.notify_all()
+            self._condition.notify_all()

@@ -1,4 +1,4 @@
-"""Generations: one idempotent client of Kafka each (sinks/kafka/record_producer.py), and the thread that opens the next.
+"""Generations: one idempotent client of Kafka each (sinks/kafka/record_producer.py).
 
 librdkafka repeats a request under the same producer id and sequence number, and the broker keeps one copy, also over a SIGSTOP, a
 SIGKILL and a restart of the broker. A record whose `message.timeout.ms` has passed would make room for the next ones under
@@ -26,7 +26,6 @@ from sinks.kafka.partitioning import partition_of
 from sinks.kafka.record_producer import MAX_GROUP_BYTES, MAX_ONE_BY_ONE, NotSent, RecordProducer
 
 _ASK_S: Final = 1.0
-_RETRY_OPEN_S: Final = 0.2
 _BATCH_OVERHEAD_BYTES: Final = 61
 _MAX_RECORD: Final = "max.message.bytes"
 _OF_THE_PRODUCER: Final = (
@@ -158,7 +157,7 @@ class KafkaGeneration:
     # --- on the threads of the producer ---------------------------------------------------------------------------------------
 
     def _answered(self, send: Send, error: KafkaError | None, broker_ms: int | None, offset: int) -> None:
-        self._post(lambda loop, now_ms: self._decided(send, error, offset, loop, now_ms))
+        self._post(partial(self._decided, send, error, offset))
 
     def _decided(self, send: Send, error: KafkaError | None, offset: int, loop: SendLoop, now_ms: float) -> None:
         queue = send.queue
@@ -189,7 +188,7 @@ class KafkaGeneration:
             self._write_next(queue, loop, now_ms)
 
     def _request_failed(self, in_group: bool, failed: FailedRequest) -> None:
-        self._post(lambda loop, now_ms: self._repeated(in_group, failed, loop, now_ms))
+        self._post(partial(self._repeated, in_group, failed))
 
     def _repeated(self, in_group: bool, failed: FailedRequest, loop: SendLoop, now_ms: float) -> None:
         self._has_written = True
@@ -202,57 +201,6 @@ class KafkaGeneration:
         for send in list(queue.sent):
             if send.record in records:
                 loop.request_failed(send, cause, text, now_ms)
-
-
-class GenerationOpener:
-    """Opens a generation whenever one is wanted, in a thread, until it succeeds; what comes of it is posted.
-
-    before_first: called once between opening and reporting the first one (the throttle table must be known).
-    """
-
-    def __init__(
-        self, bootstrap_servers: str, settings: ProducerSettings, *, post: Post, before_first: Callable[[], None]
-    ) -> None:
-        self._servers = bootstrap_servers
-        self._settings = settings
-        self._post = post
-        self._before_first: Callable[[], None] | None = before_first
-        self._newest: KafkaGeneration | None = None
-        self._stopping = threading.Event()
-
-    def want(self) -> None:
-        """Must not be called again before one has opened."""
-        threading.Thread(target=self._open, name="inflight-producer-open", daemon=True).start()
-
-    def close(self) -> None:
-        """Returns at once; a generation that opens after all is reported, and the loop ends it."""
-        self._stopping.set()
-
-    def _open(self) -> None:
-        generation: KafkaGeneration | None = None
-        if self._newest is not None and (refusal := self._newest.not_authorised) is not None:
-            self._failed(refusal.str(), permanent=True)
-            self._stopping.wait(_RETRY_OPEN_S)
-        while not self._stopping.is_set():
-            try:
-                generation = generation or KafkaGeneration(self._servers, self._settings, self._post)
-                generation.connect()
-            except Exception as error:  # noqa: BLE001 - whatever it is: sends that wait get the reason, and the next try may succeed
-                never_connects = generation is None or generation.is_login_refused
-                self._failed(str(error), permanent=never_connects or isinstance(error, TopicUnknown))
-                self._stopping.wait(_RETRY_OPEN_S)
-            else:
-                break
-        if generation is None:
-            return
-        if self._before_first is not None:
-            self._before_first()
-            self._before_first = None
-        self._newest = opened = generation
-        self._post(lambda loop, now_ms: loop.generation_opened(opened, now_ms))
-
-    def _failed(self, reason: str, *, permanent: bool) -> None:
-        self._post(lambda loop, now_ms: loop.kafka_unavailable(f"{self._servers}: {reason}", permanent=permanent, now_ms=now_ms))
 
 
 def connection_config(settings: ProducerSettings) -> Mapping[str, Any]:

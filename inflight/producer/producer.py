@@ -57,9 +57,7 @@ class Producer:
         self._metrics = producer_metrics(registry)
         self._capacity = Capacity(messages=settings.max_pending_messages, size_bytes=settings.max_pending_bytes)
         self._worker = Worker(bootstrap_servers, settings, self._metrics)
-        self._transactions = TransactionRunner(
-            bootstrap_servers, settings, self._worker.throttles, self._metrics, before_first=self._worker.learn_throttles
-        )
+        self._transactions = TransactionRunner(bootstrap_servers, settings, self._worker, self._metrics)
         self._closing = threading.Lock()
         self._closed = False
         self._worker.start()

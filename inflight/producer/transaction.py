@@ -8,7 +8,6 @@ send raise at once instead of waiting.
 
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
@@ -22,7 +21,7 @@ from inflight.producer.message import MessageRecord, build_message
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed, too_many_requests
 from inflight.producer.settings import ProducerSettings
-from inflight.producer.throttle import ThrottleTable
+from inflight.producer.worker import Worker
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
 from state.model import ClientId
 
@@ -35,24 +34,14 @@ _NOT_OPEN: Final = "the transaction is not open: use it in a `with` block, once"
 class TransactionRunner:
     """Has the transactional client of one `Producer`, made when it is first needed. One transaction runs at a time.
 
-    Its `transactional.id` stays the same, so a new client ends whatever an older one has left open. before_first: see
-    GenerationOpener.
+    Its `transactional.id` stays the same, so a new client ends whatever an older one has left open.
     """
 
-    def __init__(
-        self,
-        bootstrap_servers: str,
-        settings: ProducerSettings,
-        throttles: ThrottleTable,
-        metrics: ProducerMetrics,
-        *,
-        before_first: Callable[[], None],
-    ) -> None:
+    def __init__(self, bootstrap_servers: str, settings: ProducerSettings, worker: Worker, metrics: ProducerMetrics) -> None:
         self.settings = settings
-        self.throttles = throttles
+        self.worker = worker
         self.metrics = metrics
         self.turn = threading.Lock()
-        self._before_first = before_first
         self._client: Any = None
         self._errors = ClientErrors()
         config = {
@@ -73,7 +62,7 @@ class TransactionRunner:
     def client(self, timeout_s: float) -> Any:
         """Opens or returns the client. Blocks while Kafka does not answer. Raises KafkaFailed."""
         if self._client is None:
-            self._before_first()
+            self.worker.learn_throttles()
             client = new_client(Producer, self._config)
             try:
                 client.init_transactions(timeout_s)
@@ -117,7 +106,7 @@ class Transaction:
             raise TransactionFailed(_NOT_OPEN)
         runner = self._runner
         message = build_message(client_id, topic, payload, settings=runner.settings, **options)
-        throttle = runner.throttles.of(client_id)
+        throttle = runner.worker.throttles.of(client_id)
         if throttle is not None:
             runner.metrics.failed(Cause.THROTTLED)
             raise SendFailed(

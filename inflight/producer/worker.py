@@ -1,4 +1,7 @@
-"""Drives the send loop: every report is handled under one lock, on the thread that makes it; a timer does the rest."""
+"""Drives the send loop: every report is handled under one lock, on the thread that makes it.
+
+A timer does the rest, and a thread that opens a generation whenever one is wanted.
+"""
 
 import threading
 import time
@@ -7,7 +10,7 @@ from typing import Final
 
 import structlog
 
-from inflight.producer.generation import GenerationOpener, Report, connection_config
+from inflight.producer.generation import KafkaGeneration, Report, TopicUnknown, connection_config
 from inflight.producer.message import MessageRecord
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.send_loop import Outcome, SendLoop, Settle
@@ -15,19 +18,22 @@ from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleFollower, ThrottleTable
 
 _IDLE_MS: Final = 1_000.0
+_RETRY_OPEN_S: Final = 0.2
 
 _log: Final = structlog.get_logger(__name__)
 
 
 class Worker:
-    """Has the send loop, what opens its generations, the timer, and the follower of the throttle topic.
+    """Has the send loop, its generations, the timer, and the follower of the throttle topic.
 
     A sender's thread hands its record to librdkafka, and a thread of librdkafka's client settles it: no other thread is between.
     """
 
     def __init__(self, bootstrap_servers: str, settings: ProducerSettings, metrics: ProducerMetrics) -> None:
         self.throttles = ThrottleTable()
+        self._servers = bootstrap_servers
         self._settings = settings
+        self._newest: KafkaGeneration | None = None
         self._follower = ThrottleFollower(
             self.throttles,
             bootstrap_servers=bootstrap_servers,
@@ -35,12 +41,11 @@ class Worker:
             config=connection_config(settings),
             options=settings.kafka_options,
         )
-        self._opener = GenerationOpener(bootstrap_servers, settings, post=self.post, before_first=self.learn_throttles)
         self._loop = SendLoop(
             settings,
             throttles=self.throttles,
             metrics=metrics,
-            want_generation=self._opener.want,
+            want_generation=self._want_generation,
             epoch_offset_ms=time.time() * 1_000 - now_ms(),
         )
         self._lock = threading.Lock()
@@ -49,11 +54,12 @@ class Worker:
         self._settling = 0
         self._here = threading.local()
         self._stopping = False
+        self._opens_no_more = threading.Event()
         self._timer = threading.Thread(target=self._run_timer, name="inflight-producer", daemon=True)
 
     def start(self) -> None:
         self._follower.start()
-        self._opener.want()
+        self._want_generation()
         self._timer.start()
 
     def post(self, report: Report) -> None:
@@ -76,7 +82,7 @@ class Worker:
         """Waits up to timeout_s for what is under way; what has no outcome by then gets SendFailed. Ends all threads."""
         own = self._settling_here()
         self._await(lambda: not len(self._loop) and self._settling <= own, timeout_s)
-        self._opener.close()
+        self._opens_no_more.set()
         self.post(lambda loop, now: loop.close(now))
         self._await(lambda: self._settling <= own, 1.0)
         self._follower.close()
@@ -90,6 +96,35 @@ class Worker:
         """Waits until the throttle topic has been read to its end, or `throttle_timeout_ms`."""
         if not self._follower.wait_known(self._settings.throttle_timeout_ms / 1_000):
             _log.warning("throttled_clients_unknown", action="sending without knowing; the topic is read as soon as it answers")
+
+    def _want_generation(self) -> None:
+        """Must not be called again before one has opened."""
+        threading.Thread(target=self._open_generation, name="inflight-producer-open", daemon=True).start()
+
+    def _open_generation(self) -> None:
+        """Tries until it succeeds. A generation that opens after the end is reported too, and the loop ends it."""
+        newest, generation = self._newest, None
+        if newest is not None and (refusal := newest.not_authorised) is not None:
+            self._not_opened(refusal.str(), permanent=True)
+        while not self._opens_no_more.is_set():
+            try:
+                generation = generation or KafkaGeneration(self._servers, self._settings, self.post)
+                generation.connect()
+            except Exception as error:  # noqa: BLE001 - whatever it is: sends that wait get the reason, and the next try may succeed
+                never_connects = generation is None or generation.is_login_refused
+                self._not_opened(str(error), permanent=never_connects or isinstance(error, TopicUnknown))
+            else:
+                break
+        if generation is None:
+            return
+        if newest is None:
+            self.learn_throttles()
+        self._newest = opened = generation
+        self.post(lambda loop, now: loop.generation_opened(opened, now))
+
+    def _not_opened(self, reason: str, *, permanent: bool) -> None:
+        self.post(lambda loop, now: loop.kafka_unavailable(f"{self._servers}: {reason}", permanent=permanent, now_ms=now))
+        self._opens_no_more.wait(_RETRY_OPEN_S)
 
     def _settle(self, outcomes: list[tuple[Settle, Outcome]]) -> None:
         before = self._settling_here()

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError
 
-from inflight.producer.generation import GenerationOpener, KafkaGeneration, TopicUnknown, connection_config
+from inflight.producer.generation import KafkaGeneration, TopicUnknown, connection_config
 from inflight.producer.message import build_message
 from inflight.producer.model import Cause
 from inflight.producer.send_loop import Send, SendRefused
@@ -203,22 +203,3 @@ def test_a_connection_has_its_time_however_short_the_attempts_are(connect_ms: in
     expected = min(300_000, max(1_000, connect_ms))
     assert set(config.values()) == {expected}
     assert connection_config(ProducerSettings(min_connect_timeout_ms=100, attempt_timeout_ms=5_000))["socket.timeout.ms"] == 5_000
-
-
-def test_a_missing_right_is_reported_before_the_next_generation_opens() -> None:
-    reports: list[tuple[str, bool]] = []
-
-    class Loop:
-        def kafka_unavailable(self, reason: str, *, permanent: bool, now_ms: float) -> None:
-            reports.append((reason, permanent))
-
-        def generation_opened(self, generation: Any, now_ms: float) -> None:
-            reports.append(("opened", False))
-            generation._producer.fatal_error = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
-
-    loop: Any = Loop()
-    opener = GenerationOpener("x:1", ProducerSettings(), post=lambda report: report(loop, 0.0), before_first=lambda: None)
-    opener._open()
-    opener._open()
-    refusal = f"x:1: {KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED).str()}"
-    assert reports == [("opened", False), (refusal, True), ("opened", False)]

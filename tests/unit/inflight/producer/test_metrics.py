@@ -47,7 +47,7 @@ def test_the_names_and_settings_in_the_document_exist() -> None:
     assert set(re.findall(r"^\s*(?:from|import) .*", code, re.MULTILINE)) == {"from inflight import Producer, SendFailed"}
     spoken_of = set(re.findall(r"`(?:except )?([A-Z]\w+(?:Failed|Closed|Message|Settings|Result))\b", DOCUMENT))
     assert {"SendFailed", "SomeSendsFailed", "InvalidMessage", "ProducerClosed", "TransactionFailed"} <= spoken_of
-    assert spoken_of <= set(inflight.__all__)
+    assert spoken_of <= set(inflight.producer.__all__)
     settings = {field.name for field in dataclasses.fields(ProducerSettings)}
     assert set(re.findall(r"`((?:max|attempt|deadline|transaction|transactional|throttle)_\w+)`", DOCUMENT)) <= settings | {
         "max_mqueue_len", "max_mqueue_bytes",

@@ -3,13 +3,16 @@
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
+from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
-from inflight import Cause, Producer, ProducerClosed, SendFailed
+from inflight import Cause, Producer, ProducerClosed, ProducerSettings, SendFailed
 from inflight.local.child_process import free_port
+from inflight.producer.metrics import ProducerMetrics
+from inflight.producer.worker import Worker
 from tests.support.waiting import wait_until
 
 
@@ -64,3 +67,37 @@ def test_closing_ends_the_threads() -> None:
     made.close(0.1)
     assert "closed" in str(future.exception(0))
     wait_until(lambda: threading.active_count() <= before, "all threads end")
+
+
+class FakeGeneration:
+    """Opens at once. Each learns when it opens that the backend has no right to write."""
+
+    is_login_refused = False
+
+    def __init__(self, *args: Any) -> None:
+        self.not_authorised = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
+
+    def connect(self) -> None: ...
+
+
+def test_a_missing_right_is_reported_before_the_next_generation_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inflight.producer.worker.KafkaGeneration", FakeGeneration)
+    worker = Worker("x:1", ProducerSettings(throttle_timeout_ms=0), ProducerMetrics(CollectorRegistry()))
+    reports: list[tuple[str, bool]] = []
+
+    class Loop:
+        outcomes: ClassVar[list[Any]] = []
+
+        def kafka_unavailable(self, reason: str, *, permanent: bool, now_ms: float) -> None:
+            reports.append((reason, permanent))
+
+        def generation_opened(self, generation: Any, now_ms: float) -> None:
+            reports.append(("opened", False))
+
+        def next_due_ms(self) -> None: ...
+
+    worker._loop = Loop()  # type: ignore[assignment]
+    worker._open_generation()
+    worker._open_generation()
+    refusal = f"x:1: {KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED).str()}"
+    assert reports == [("opened", False), (refusal, True), ("opened", False)]
