@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
 from state.records.events import encode_event
 from state.records.ledger import LedgerRow
-from streaming.archive.query import consumer_lag, start_archive
+from streaming.archive.query import start_archive
 from streaming.archive.tables import LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings, load_settings
 from streaming.engine.lifecycle.sessions_query import start_sessions
@@ -73,6 +74,17 @@ class Lag(threading.Thread):
             "archive_busy_s": sum(batch["durationMs"]["triggerExecution"] for batch in busy) / 1_000,
             "archive_most_behind_records": max(consumer_lag(batch) for batch in busy),
         }
+
+
+def consumer_lag(progress: Mapping[str, Any]) -> int:
+    """Returns how many records in Kafka the micro-batch of this StreamingQueryProgress has left for later ones."""
+    behind = 0
+    for source in progress.get("sources", ()):
+        end, latest = source.get("endOffset"), source.get("latestOffset")
+        if isinstance(end, Mapping) and isinstance(latest, Mapping):
+            for topic, partitions in latest.items():
+                behind += sum(max(0, offset - end.get(topic, {}).get(number, 0)) for number, offset in partitions.items())
+    return behind
 
 
 def run(settings: Settings, arguments: argparse.Namespace, kafka_pid: int) -> dict[str, float]:

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 import inflight
-from inflight.cli import administration, bridging, client, history, processes, sending, sessions, users
+from inflight.cli import administration, client, history, processes, sending, sessions, users
 from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
@@ -42,7 +42,7 @@ def options(
 app.command()(processes.up)
 app.command()(processes.engine)
 app.command()(processes.gateway)
-app.command()(bridging.bridge)
+app.command()(processes.bridge)
 app.command()(processes.demo)
 app.command()(sending.send)
 app.command()(administration.topics)

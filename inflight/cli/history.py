@@ -45,7 +45,7 @@ def trace(
     overrides: Overrides = None,
 ) -> None:
     """Show what happened to a message: every transition, dead letter and replay, in order."""
-    from inflight.status.fates import fate_sentences
+    from inflight.status.client import fate_sentences
     from streaming.history import trace as life
     from streaming.history.times import time_of_day
     from streaming.terminal import say, write_json, write_table

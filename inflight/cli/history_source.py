@@ -37,7 +37,7 @@ def open_source(
     """Yields the source. At the end of the block it writes to standard error what was read and how far back."""
     from inflight.local.spark_jars import spark_jars
     from streaming.config.units import parse_duration_ms
-    from streaming.history.sources.choice import source_of
+    from streaming.history.sources.merged import source_of
     from streaming.terminal import say
 
     try:

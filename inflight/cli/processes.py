@@ -1,4 +1,4 @@
-"""Implements the commands that run processes: `up`, `engine`, `gateway`, `demo`."""
+"""Implements the commands that run processes: `up`, `engine`, `gateway`, `bridge`, `demo`."""
 
 import os
 import signal
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, watch_configuration
+from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, load_for_running_system, watch_configuration
 from streaming.terminal import console, say
 
 if TYPE_CHECKING:
@@ -43,12 +43,11 @@ def up(
     """
     import asyncio
 
-    from inflight.local.console_child import serves_console, shown_metrics
     from inflight.local.jars import ensure_jars
     from inflight.local.java import find_java
     from inflight.local.start_checks import KAFKA_PORT, up_faults
     from inflight.local.supervised_child import READY
-    from inflight.local.supervisor import Supervisor, UpOptions
+    from inflight.local.supervisor import Supervisor, UpOptions, serves_console, shown_metrics
 
     given = [*(overrides or ()), *([] if mqtt_port is None else [f"gateway.port={mqtt_port}"])]
     flags: dict[KeyPath, str] = {KAFKA_PORT: f"--kafka-port {kafka_port}"}
@@ -275,6 +274,48 @@ def _repeated_options(config: Path | None, overrides: list[str] | None, *, json_
     given = [] if config is None else ["--config", str(config)]
     given += [word for override in overrides or () for word in ("--set", override)]
     return [*given, *(["--json-logs"] if json_logs else [])]
+
+
+def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
+    """Serve the devices of an MQTT broker that you already run (docs/bridge.md).
+
+    Prints `ready bridge=NAME broker=HOST:PORT` when they get their messages.
+    """
+    import asyncio
+
+    import uvloop
+
+    from inflight.cli.logs import configure_logging
+    from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.start_checks import bridge_faults
+    from sinks.bridge.metrics import BridgeCollector, BridgeCounters
+    from sinks.bridge.process import serve
+    from sinks.garbage import freeze_startup_heap
+    from sinks.health import LoopHealth
+    from sinks.kafka.librdkafka import KafkaFailed
+    from streaming.config.errors import KafkaUnreachable
+    from streaming.config.settings import bridge_settings
+
+    everything = load_for_running_system(config, overrides, data_dir, checks=bridge_faults)
+    settings, metrics = bridge_settings(everything), everything.metrics
+    configure_logging(json=json_logs)
+    counters, health = BridgeCounters(), LoopHealth()
+
+    def ready() -> None:
+        freeze_startup_heap()
+        say(f"ready bridge={settings.name} broker={settings.host}:{settings.port}{served}")
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve(settings, on_ready=ready, stop=stop, counters=counters, health=health)
+
+    try:
+        with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters), health) as served:
+            uvloop.run(run())
+    except KafkaFailed as error:
+        raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
 
 
 def demo(

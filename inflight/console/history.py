@@ -9,20 +9,20 @@ from typing import Any, Final, Protocol
 
 from inflight.console.worker import Progress
 from inflight.local.spark_jars import spark_jars
-from inflight.status.fates import fate_sentences
+from inflight.status.client import fate_sentences
 from inflight.status.measurements import SessionTotals
 from inflight.status.sessions import totals_of_checkpoint, totals_of_engine
 from state.model import DEAD_LETTERED, Outcome
 from streaming.config.settings import Settings
 from streaming.history import dead_letters, plain_letters, trace
 from streaming.history import replay as replaying
-from streaming.history.clients import RecentSteps, StoredClient, recent_steps, row_of_client, stored_in
+from streaming.history.clients import StoredClient, row_of_client, stored_in
 from streaming.history.errors import NothingFound
 from streaming.history.live_sessions import LiveSessions
-from streaming.history.newest import NewestMessages, newest_messages
 from streaming.history.output import beginning_of
+from streaming.history.recent import RecentSteps, newest_messages, recent_steps
 from streaming.history.session import HistorySession
-from streaming.history.sources.choice import source_of
+from streaming.history.sources.merged import source_of
 from streaming.history.sources.source import Source, SourceChoice, SourceLimits
 from streaming.history.trace import TraceStep
 
@@ -135,7 +135,7 @@ class History(Protocol):
 
     def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace: ...
 
-    def newest(self, on_progress: Progress) -> NewestMessages: ...
+    def newest(self, on_progress: Progress) -> RecentSteps: ...
 
     def letters(self, chosen: LettersFilter) -> Letters: ...
 
@@ -178,7 +178,7 @@ class StoredHistory:
         fates = tuple(fate_sentences(self._settings, steps))
         return MessageTrace(steps=tuple(steps), fates=fates, sources=tuple(source.described()))
 
-    def newest(self, on_progress: Progress) -> NewestMessages:
+    def newest(self, on_progress: Progress) -> RecentSteps:
         return newest_messages(self._settings, max_records=_NEWEST_RECORDS, most=_NEWEST_MESSAGES, on_progress=on_progress)
 
     def letters(self, chosen: LettersFilter) -> Letters:

@@ -16,8 +16,7 @@ from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
 from inflight.console.rendering import LIVE_MS, Pages
 from inflight.console.worker import QueryWorker
 from inflight.status.findings import Finding, Severity
-from inflight.status.formatting import format_age
-from inflight.status.measurements import Measurements, SessionTotals
+from inflight.status.measurements import Measurements, SessionTotals, format_age
 from inflight.status.running import running
 from streaming.engine.progress import recent_progress
 

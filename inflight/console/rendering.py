@@ -8,7 +8,7 @@ from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from inflight.status.formatting import format_age
+from inflight.status.measurements import format_age
 from sinks.escaping import escaped
 from streaming.history.times import iso_utc, time_of_day
 

@@ -29,6 +29,7 @@ from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings, load_settings
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.full_disk import is_full
+from streaming.settings import OFF
 from streaming.topics import TopicReport, ensure_topics
 
 _KAFKA, _CONSOLE = "Kafka", "the console"
@@ -36,10 +37,31 @@ _KAFKA, _CONSOLE = "Kafka", "the console"
 _KAFKA_PORT: Final = 9092
 """The port in the default of kafka.bootstrap_servers."""
 _STOP_TIMEOUT_S: Final = 30.0
+_LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+_STATS_INTERVAL: Final = "15s"
 _KAFKA_POLL_S: Final = 0.2
 _REPORT_WAITING_S: Final = 5.0
 _REPEATED_PAUSE_S: Final = 300.0
 """The longest pause before a restart of an engine that has ended several times at the same records."""
+
+
+def serves_console(settings: Settings) -> bool:
+    """True unless the console is turned off."""
+    return settings.console.port != OFF
+
+
+def shown_metrics(settings: Settings) -> tuple[str, ...]:
+    """Returns overrides that make engine and gateway serve on loopback the metrics that the console shows.
+
+    Ports that are configured stay as they are.
+    """
+    metrics = settings.metrics
+    if not serves_console(settings) or metrics.host not in _LOOPBACK:
+        return ()
+    found = [f"metrics.{name}=0" for name in ("engine_port", "gateway_port") if getattr(metrics, name) == OFF]
+    if metrics.engine_port == OFF:
+        found.append(f"metrics.census_interval={_STATS_INTERVAL}")
+    return tuple(found)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,6 +1,6 @@
 """Collects what is known of one client: session (engine), ledger and gateway (Kafka), last refused login (logs)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +10,13 @@ from inflight.local.spark_jars import spark_jars
 from inflight.status.logins import RefusedLogin, last_refused_login
 from inflight.status.probes import lease_names
 from state.commands import Transition
+from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.answers.asking import EngineBusy
-from streaming.history.clients import RecentSteps, StoredClient, recent_steps, stored_in
+from streaming.history.clients import StoredClient, stored_in
 from streaming.history.live_sessions import LiveSessions
+from streaming.history.message_fates import fates
+from streaming.history.recent import RecentSteps, recent_steps
 from streaming.history.times import iso_utc, time_of_day
 from streaming.history.trace import TraceStep
 
@@ -126,6 +129,24 @@ def diagnosis(view: ClientView, now_ms: int) -> str:
         age_s = age_ms // 1_000
         return f"{connection}, but has not acknowledged a message that was sent {age_s:,} s ago; {waits}"
     return f"{connection}; {waits}"
+
+
+def fate_sentences(settings: Settings, steps: Sequence[TraceStep]) -> list[str]:
+    """Returns a sentence for each client of a message. steps: of its trace, oldest first."""
+    return [
+        f"{fate.sentence}; {known}"
+        if fate.whereabouts.is_with_session and (known := _connection_of(settings, fate.client_id))
+        else fate.sentence
+        for fate in fates(steps)
+    ]
+
+
+def _connection_of(settings: Settings, client_id: str) -> str:
+    """Returns whether the client is connected, or why not; empty if that cannot be read from here."""
+    try:
+        return connection_sentence(client_view(settings, client_id, lambda done, total: None))
+    except InflightError:
+        return ""
 
 
 def _is_connected(view: ClientView) -> bool:

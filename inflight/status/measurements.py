@@ -176,3 +176,11 @@ def rates(before: KafkaStatus, now: KafkaStatus) -> dict[str, float]:
     return {
         topic.name: max(0, topic.end - ends[topic.name]) / passed_s for topic in now.topics if topic.name in ends and passed_s > 0
     }
+
+
+def format_age(seconds: float) -> str:
+    """Returns `12 s`, `3 min`, `5.2 h` or `3.0 d`."""
+    for unit, length_s, places in ("d", 86_400, 1), ("h", 3_600, 1), ("min", 60, 0):
+        if seconds >= 2 * length_s:
+            return f"{seconds / length_s:.{places}f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"

@@ -8,8 +8,7 @@ from typing import Final, Self
 
 from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, SessionTotals, Thresholds
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
-from inflight.status.sessions import NO_ENGINE, totals_of_engine
-from inflight.status.totals import totals_from_metrics
+from inflight.status.sessions import NO_ENGINE, totals_from_metrics, totals_of_engine
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.watching.engine_ends import EngineEnds

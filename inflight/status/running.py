@@ -6,8 +6,7 @@ from enum import StrEnum
 from typing import Final
 
 from inflight.status.findings import lease_expired
-from inflight.status.formatting import format_age
-from inflight.status.measurements import ENGINE, LeaseHolder, Measurements
+from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, format_age
 
 _CONNECTED: Final = {"gateway": "inflight_gateway_connections", "bridge": "inflight_bridge_devices"}
 """The metric by which a process of each kind is recognised."""

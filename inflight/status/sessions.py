@@ -1,19 +1,20 @@
-"""Reads session totals: from the engine that runs here, in about a second, or with Spark from its checkpoint."""
+"""Reads session totals: from the running engine, in about a second, from its metrics, or with Spark from its checkpoint."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, Final
 
 import msgspec
 
 from inflight.local.spark_jars import spark_jars
-from inflight.status.measurements import ClientQueue, SessionTotals
+from inflight.status.measurements import ClientQueue, ProcessStatus, SessionTotals
 from streaming.config.settings import Settings
 from streaming.history.live_sessions import LiveSessions
 
 NO_ENGINE: Final = "no engine answers on this data directory"
 _PATIENCE_S: Final = 15.0
+_PREFIX: Final = "inflight_engine_"
 
 
 def totals_of_engine(settings: Settings, *, worst: int) -> SessionTotals | None:
@@ -34,6 +35,24 @@ def totals_of_checkpoint(settings: Settings, *, worst: int) -> SessionTotals:
         stats = history.session_stats()
         rows = history.longest_queues(limit=worst)
     return _totals(msgspec.to_builtins(stats), rows, source="checkpoint")
+
+
+def totals_from_metrics(engine: ProcessStatus | None, *, now_s: Callable[[], float] = time.time) -> SessionTotals | None:
+    """Returns the totals; None if the engine has not counted yet or serves no metrics."""
+    values = {} if engine is None else engine.values
+    if f"{_PREFIX}sessions" not in values:
+        return None
+    oldest_s = values.get(f"{_PREFIX}oldest_unacknowledged_timestamp_seconds")
+    return SessionTotals(
+        sessions=int(values[f"{_PREFIX}sessions"]),
+        connected=int(values[f"{_PREFIX}sessions_connected"]),
+        quarantined=int(values[f"{_PREFIX}sessions_quarantined"]),
+        inflight=int(values[f"{_PREFIX}messages_inflight"]),
+        queued=int(values[f"{_PREFIX}messages_queued"]),
+        oldest_s=None if oldest_s is None else now_s() - oldest_s,
+        age_s=now_s() - values[f"{_PREFIX}census_timestamp_seconds"],
+        source="metrics",
+    )
 
 
 def _totals(stats: dict[str, Any], rows: Sequence[dict[str, Any]], *, source: str) -> SessionTotals:

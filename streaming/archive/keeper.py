@@ -4,10 +4,8 @@ Nothing is lost meanwhile: the records wait in Kafka for `topics.retention`.
 """
 
 import contextlib
-import threading
 from collections.abc import Callable
-from types import TracebackType
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from pyspark.sql import SparkSession
@@ -15,6 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from state.errors import InflightError
 from streaming.archive.query import start_archive
+from streaming.engine.background import BackgroundLoop
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
 if TYPE_CHECKING:
@@ -23,18 +22,19 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
 _POLL_S: Final = 0.5
-_STOP_TIMEOUT_S: Final = 30.0
 _CAUSE_CHARACTERS: Final = 600
 _log: Final = structlog.get_logger(__name__)
 
 Start = Callable[[SparkSession, "Settings"], StreamingQuery]
 
 
-class ArchiveKeeper:
+class ArchiveKeeper(BackgroundLoop):
     """Runs the archive on a thread, from `start` to the end of a `with`.
 
     failures: how often the query has died. last_failure: the newest reason; None = it has not died.
     """
+
+    _join_s = 30.0
 
     def __init__(
         self,
@@ -44,6 +44,7 @@ class ArchiveKeeper:
         start_query: Start = start_archive,
         first_pause_s: float = FIRST_PAUSE_S,
     ) -> None:
+        super().__init__("archive-keeper")
         self.failures = 0
         self.last_failure: str | None = None
         self.query: StreamingQuery | None = None
@@ -51,25 +52,15 @@ class ArchiveKeeper:
         self._settings = settings
         self._start_query = start_query
         self._pause_s = first_pause_s
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="archive-keeper", daemon=True)
 
     def start(self) -> None:
         """Starts the archive unless it is disabled. Call it once, when the sessions work: its first steps would delay them."""
         if self._settings.archive.enabled:
-            self._thread.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self._stop.set()
-        if self._thread.is_alive():
-            self._thread.join(_STOP_TIMEOUT_S)
+            super().start()
 
     def _run(self) -> None:
         pause_s = self._pause_s
-        while not self._stop.is_set():
+        while not self._stopping.is_set():
             batches_before = self._batches()
             try:
                 self.query = self._start_query(self._spark, self._settings)
@@ -80,7 +71,7 @@ class ArchiveKeeper:
                 self._report(_brief(error), pause_s)
             if self._batches() > batches_before:
                 pause_s = self._pause_s  # it has worked meanwhile, so this is a new failure
-            if self._stop.wait(pause_s):
+            if self._stopping.wait(pause_s):
                 break
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         if self.query is not None:
@@ -88,7 +79,7 @@ class ArchiveKeeper:
                 self.query.stop()
 
     def _watch(self, query: StreamingQuery) -> None:
-        while not self._stop.wait(_POLL_S):
+        while not self._stopping.wait(_POLL_S):
             if not query.isActive:
                 error = query.exception()
                 self._report("Spark gave no reason" if error is None else _brief(error), self._pause_s)

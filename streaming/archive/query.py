@@ -13,7 +13,7 @@ It runs beside the query `sessions` and must not slow it down: it has one task a
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -187,14 +187,3 @@ def _table_parts(settings: "Settings") -> Iterator[_TablePart]:
         yield _TablePart(spec=spec, topics=(settings.topics.dead_letters,), rows_of=to(named == spec.name))
     yield _TablePart(spec=UPLINK, topics=topics[UPLINK.name], rows_of=lambda records: uplink_rows(records, events_topic=events))
     yield _TablePart(spec=RECEIPTS, topics=topics[RECEIPTS.name], rows_of=receipt_rows)
-
-
-def consumer_lag(progress: Mapping[str, Any]) -> int:
-    """Returns how many records in Kafka the micro-batch of this StreamingQueryProgress has left for later ones."""
-    behind = 0
-    for source in progress.get("sources", ()):
-        end, latest = source.get("endOffset"), source.get("latestOffset")
-        if isinstance(end, Mapping) and isinstance(latest, Mapping):
-            for topic, partitions in latest.items():
-                behind += sum(max(0, offset - end.get(topic, {}).get(number, 0)) for number, offset in partitions.items())
-    return behind

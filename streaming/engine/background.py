@@ -1,6 +1,7 @@
 """Threads that work beside the query, in the engine's process."""
 
 import threading
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -17,7 +18,9 @@ class BackgroundLoop:
     _join_s = 0.0
     """How long the end of the `with` waits for the thread, in seconds."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, cancel: Callable[[], None] = lambda: None) -> None:
+        """cancel: interrupts what the thread waits for, at the end of the `with`."""
+        self._cancel = cancel
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
@@ -35,9 +38,6 @@ class BackgroundLoop:
 
     def _run(self) -> None:
         raise NotImplementedError
-
-    def _cancel(self) -> None:
-        """Interrupts what the thread waits for."""
 
 
 class KafkaPoller(BackgroundLoop):

@@ -38,7 +38,7 @@ from streaming.engine.answers.server import AnswerServer
 from streaming.engine.kafka_access import require_right_clock, write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
-from streaming.engine.lifecycle.sessions_query import SessionsQuery, sessions_checkpoint
+from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
 from streaming.engine.ownership.checkpoint_checks import check_before_spark, check_checkpoint, explaining_failures
 from streaming.engine.ownership.checkpoint_format import record_format
@@ -110,7 +110,7 @@ def run_engine(
     require_right_clock(write_wake_up(settings))  # step 2
     spark = start_spark(settings, jars)  # step 3
     try:
-        location = sessions_checkpoint(settings)
+        location = settings.sessions_checkpoint
         files = CheckpointFiles(spark, location)
         lock = own_checkpoint(spark, location)  # step 4
         if not is_local_path(location):

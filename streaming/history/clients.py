@@ -1,11 +1,9 @@
-"""Shows one client: its session as the checkpoint has it, with window and queue, and its newest rows of the ledger."""
+"""Shows the session of one client as the checkpoint has it, with window and queue."""
 
 import base64
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
@@ -16,18 +14,9 @@ from state.outbound.inflight_window import Delivery, InflightEntry
 from state.session import Session
 from state.session_codec import decode_session
 from state.settings import SessionSettings
-from streaming.archive.cells import KafkaRecord
-from streaming.archive.rows import plain_ledger_rows
 from streaming.engine.operator.state_row import check_version
 from streaming.history.output import beginning_of
 from streaming.history.session import HistorySession
-from streaming.history.sources.kafka_ranges import described
-from streaming.history.sources.kafka_reader import reading
-from streaming.history.sources.source import SourceLimits
-from streaming.history.trace import TraceStep, ledger_step
-
-if TYPE_CHECKING:
-    from streaming.config.settings import Settings
 
 _PAYLOAD_BYTES: Final = 120
 
@@ -88,22 +77,6 @@ class StoredClient:
     why_not: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LedgerStep:
-    """A row of the ledger. message_id: None for what happened to the session itself."""
-
-    message_id: str | None
-    step: TraceStep
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecentSteps:
-    """The newest rows of the ledger, newest first. source: where they are from and how far back it reaches, for people."""
-
-    steps: tuple[LedgerStep, ...]
-    source: str
-
-
 def row_of_client(history: HistorySession, client_id: str) -> dict[str, Any] | None:
     """Returns the row of `HistorySession.sessions` with its blob; None if there is no session. Raises NoArchive."""
     rows = history.collected(history.sessions(blobs=True).where(F.col("client_id") == F.lit(client_id)).limit(1))
@@ -123,31 +96,6 @@ def stored_in(row: dict[str, Any], settings: SessionSettings, *, most: int) -> S
     except UnreadableRecord as error:
         return StoredClient(summary=summary, session=None, why_not=str(error))
     return StoredClient(summary=summary, session=_held(session, most))
-
-
-def recent_steps(
-    settings: "Settings", client_id: str, *, max_records: int, most: int, on_progress: Callable[[int, int], None]
-) -> RecentSteps:
-    """Reads the ledger of a client from its partition in Kafka. Raises KafkaUnreachable, NothingFound.
-
-    Args:
-        max_records: How many of the newest records are read.
-        most: How many steps are returned.
-    """
-    with reading(settings) as reader:
-        ranges = reader.ranges([settings.topics.ledger], SourceLimits(client_id=client_id, max_records=max_records))
-        newest = deque(steps_of(reader.records(ranges, on_progress), client_id), maxlen=most)
-    return RecentSteps(steps=tuple(reversed(newest)), source=described(ranges))
-
-
-def steps_of(records: Iterable[KafkaRecord], client_id: str) -> Iterator[LedgerStep]:
-    """Yields the client's steps in order, each once: a micro-batch that was executed again wrote its records twice."""
-    key, seen = client_id.encode(), deque[bytes | None](maxlen=1_000)
-    for record in records:
-        if record.key == key and record.value not in seen:
-            seen.append(record.value)
-            for row in plain_ledger_rows(record):
-                yield LedgerStep(message_id=row["message_id"], step=ledger_step(row))
 
 
 def _held(session: Session, most: int) -> HeldSession:

@@ -34,16 +34,6 @@ class LiveSessions:
         with self._spark() as history:
             return history.longest_queues(limit=limit, prefix=prefix)
 
-    def of_client(self, client_id: str) -> dict[str, Any] | None:
-        """Returns the row of a client with its stored form; None if there is no session."""
-        answer = self.ask("client", id=client_id)
-        if answer is not None:
-            return answer[0] if answer else None
-        from streaming.history.clients import row_of_client
-
-        with self._spark() as history:
-            return row_of_client(history, client_id)
-
     def quarantined(self) -> list[str]:
         """Returns the ids of the quarantined clients, sorted."""
         answer: list[str] | None = self.ask("quarantined")

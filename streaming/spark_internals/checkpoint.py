@@ -180,15 +180,10 @@ class HadoopFileSystem:
         return self._jvm.org.apache.hadoop.fs.Path(location)
 
 
-class CheckpointLock:
-    """The lock of a checkpoint. The JVM holds it while this object exists, at most until the JVM exits."""
-
-    def __init__(self, file_lock: Any) -> None:
-        self._file_lock = file_lock
-
-
-def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> CheckpointLock | None:
+def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> object:
     """Locks a local checkpoint; waits for the JVM of an engine that is about to exit. Raises TimeoutError.
+
+    The JVM holds the lock while the result is kept, at most until the JVM exits.
 
     The JVM takes the lock because the JVM writes the checkpoint. It outlives a killed Python process for a moment, in which a
     second engine could write the same micro-batch. A checkpoint that is not on a local path has no lock (None): there the cluster
@@ -205,7 +200,7 @@ def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> 
         if time.monotonic() > deadline:
             raise _held_too_long(location, timeout_s)
         time.sleep(_LOCK_POLL_S)
-    return CheckpointLock(lock)
+    return lock
 
 
 @contextmanager

@@ -51,7 +51,7 @@ class DamagedFile:
 
 def check_damage(files: CheckpointFiles, *, cure: str = _SESSIONS_CURE, has_state: bool = True, thorough: bool = False) -> None:
     """Raises DamagedCheckpoint. cure: what to do unless the files can be mended. The rest is as in `damaged_files`."""
-    found = damaged_files(files, has_state=has_state, thorough=thorough)
+    found = list(damaged_files(files, has_state=has_state, thorough=thorough))
     if not found:
         return
     lines = "\n".join(f"  {files.path(file.name)}: {file.damage}. It holds {file.holds}" for file in found)
@@ -60,17 +60,13 @@ def check_damage(files: CheckpointFiles, *, cure: str = _SESSIONS_CURE, has_stat
     raise DamagedCheckpoint(f"the checkpoint {files.path()} is damaged, and was not changed:\n{lines}\n{what}")
 
 
-def damaged_files(files: CheckpointFiles, *, has_state: bool = True, thorough: bool = False) -> list[DamagedFile]:
-    """Returns the damaged files that the next start needs.
+def damaged_files(files: CheckpointFiles, *, has_state: bool = True, thorough: bool = False) -> Iterator[DamagedFile]:
+    """Yields the damaged files that the next start needs.
 
     Args:
         has_state: The query keeps state.
         thorough: Reads the files of snapshots, too, which may be large.
     """
-    return list(_damaged(files, has_state=has_state, thorough=thorough))
-
-
-def _damaged(files: CheckpointFiles, *, has_state: bool, thorough: bool) -> Iterator[DamagedFile]:
     planned, committed = _numbers(files, "offsets"), _numbers(files, "commits")
     newest, done = max(planned, default=-1), max(committed, default=-1)
     if newest < done or (newest < 0 and files.names("state")):

@@ -28,7 +28,6 @@ from state.records.events import encode_event
 from streaming.archive import start_archive
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.topics import ensure_topics, planned_topics
@@ -70,7 +69,7 @@ class Engine:
         partitions = next(topic.partitions for topic in report.topics if topic.name == self.settings.topics.commands)
         self.pipeline = pipeline_settings(self.settings, commands_partitions=partitions)
         self.spark, self.kafka = spark, kafka.bootstrap_servers
-        self.checkpoint = Path(sessions_checkpoint(self.settings))
+        self.checkpoint = Path(self.settings.sessions_checkpoint)
         self.sent: dict[str, list[str]] = {kind: [] for kind in ("full", "late", "picky", "taker")}
         self._producer = KafkaProducer(bootstrap_servers=self.kafka, acks="all")
         self._admin = KafkaAdminClient(bootstrap_servers=self.kafka)

@@ -7,8 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 
 from inflight.status.findings import Finding, Severity
-from inflight.status.formatting import format_age
-from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals
+from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals, format_age
 from inflight.status.running import ProcessState, running
 from streaming.terminal import plain
 

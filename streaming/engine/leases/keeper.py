@@ -76,11 +76,10 @@ class LeaseKeeper(BackgroundLoop):
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
         """first_search_ms: watched time before the first search. cancel: interrupts a search of another thread."""
-        super().__init__("inflight-leases")
+        super().__init__("inflight-leases", cancel)
         self._topic = topic
         self._search = search
         self._on_report = on_report
-        self._cancel_search = cancel
         self._monotonic_s = monotonic_s
         self._now = now
         self._table = LeaseTable()
@@ -182,9 +181,6 @@ class LeaseKeeper(BackgroundLoop):
                     _log.warning("leases_not_watched", error=repr(error)[:500], action="tried again in a second")
             except Exception:  # noqa: BLE001 - the sessions continue without it
                 _log.exception("leases_not_watched", action="please report this")
-
-    def _cancel(self) -> None:
-        self._cancel_search()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         super().__exit__(kind, error, trace)

@@ -76,7 +76,7 @@ class SessionsQuery:
         )
         self._intake = BoundedIntake(self._bounds, records)
         self._set_aside = SetAside(
-            LoggedOffsets(spark, sessions_checkpoint(settings)),
+            LoggedOffsets(spark, settings.sessions_checkpoint),
             partial(record_reader, kafka.client_options()),
             partial(write_records, settings),
             self._first_offsets,
@@ -219,7 +219,7 @@ def start_sessions(
         rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
         pipeline,
         kafka_options=kafka_options,
-        checkpoint_location=sessions_checkpoint(settings),
+        checkpoint_location=settings.sessions_checkpoint,
         trigger_interval_ms=settings.engine.trigger_interval_ms if trigger_interval_ms is None else trigger_interval_ms,
     ).start()
 
@@ -231,11 +231,6 @@ def log_worker_path(pipeline: PipelineSettings) -> None:
         _log.info("python_workers", path="lean")
     else:
         _log.info("python_workers", path="stock", reason=reason)
-
-
-def sessions_checkpoint(settings: Settings) -> str:
-    """Returns the checkpoint of the query `sessions`."""
-    return settings.sessions_checkpoint
 
 
 def batch_bounds(settings: Settings) -> BatchBounds:

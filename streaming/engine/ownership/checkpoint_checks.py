@@ -12,7 +12,6 @@ from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.engine.errors import CheckpointInUse, NewerEvent, QueryFailed
-from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.ownership.checkpoint_format import check_format
 from streaming.engine.ownership.repartition import check_state_partitions, in_use
 from streaming.spark_internals.checkpoint import CheckpointFiles, hold_local_checkpoint, is_local_path
@@ -27,7 +26,7 @@ def check_before_spark(settings: Settings, report: TopicReport) -> None:
 
     report: of `require_safe_topics`. Raises CheckpointInUse, and what `check_checkpoint` raises.
     """
-    location = sessions_checkpoint(settings)
+    location = settings.sessions_checkpoint
     if not is_local_path(location):
         return
     try:

@@ -13,19 +13,16 @@ Steps:
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Final, Self
+from typing import Final
 
 from pyspark.sql import SparkSession
 
 from streaming.config.settings import Settings
 from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch
-from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.ownership.engine_group import await_no_engine
 from streaming.engine.spark_session import SparkJars, start_spark
 from streaming.spark_internals.checkpoint import (
     CheckpointFiles,
-    CheckpointLock,
     is_local_path,
     lock_checkpoint,
     recorded_state_partitions,
@@ -36,25 +33,7 @@ from streaming.spark_internals.jvm import SPARK_ERRORS
 
 _LOCK_TIMEOUT_S: Final = 10.0
 _FILE: Final = "inflight.repartition"
-
-
-@dataclass(frozen=True, slots=True)
-class RepartitionMarker:
-    """A file in the checkpoint: its sessions are being repartitioned into so many state partitions."""
-
-    state_partitions: int
-
-    @classmethod
-    def read(cls, files: CheckpointFiles) -> Self | None:
-        """Returns the marker of an unfinished repartitioning, if there is one."""
-        data = files.read(_FILE)
-        return None if data is None else cls(int(data))
-
-    def write(self, files: CheckpointFiles) -> None:
-        files.write(_FILE, str(self.state_partitions).encode())
-
-    def delete(self, files: CheckpointFiles) -> None:
-        files.delete(_FILE)
+"""The marker of an unfinished repartitioning: into how many state partitions."""
 
 
 def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
@@ -63,7 +42,7 @@ def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | 
     Raises CannotRepartition, CheckpointInUse, DamagedCheckpoint, EngineRuns, KafkaUnreachable (only if the checkpoint is not on a
     local path).
     """
-    location = sessions_checkpoint(settings)
+    location = settings.sessions_checkpoint
     spark = start_spark(settings, jars)  # step 1
     try:
         lock = own_checkpoint(spark, location, timeout_s=_LOCK_TIMEOUT_S)
@@ -83,11 +62,9 @@ def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: 
     last, recorded = files.last_batch(), recorded_state_partitions(files)
     if last is None or recorded is None:
         raise CannotRepartition(f"there are no sessions in {files.path()}: set engine.state_partitions, and start the engine")
-    if (marker := RepartitionMarker.read(files)) is not None:
-        if marker.state_partitions != state_partitions:
-            raise CannotRepartition(
-                f"{files.path()} is being divided into {marker.state_partitions} state partitions: finish that first"
-            )
+    if (marker := files.read(_FILE)) is not None:
+        if int(marker) != state_partitions:
+            raise CannotRepartition(f"{files.path()} is being divided into {int(marker)} state partitions: finish that first")
     elif recorded == state_partitions:
         raise CannotRepartition(f"{files.path()} has {recorded} state partitions already")
     elif not last.is_committed:  # step 2
@@ -96,16 +73,15 @@ def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: 
             f"engine.state_partitions = {recorded}, and stop it when it is ready"
         )
     else:
-        marker = RepartitionMarker(state_partitions)
-        marker.write(files)  # step 3
+        files.write(_FILE, str(state_partitions).encode())  # step 3
     if recorded != state_partitions or not last.is_committed:
         try:
             work()  # step 4
         except CannotRepartition:
             if recorded_state_partitions(files) != state_partitions:  # Spark has not begun to repartition
-                marker.delete(files)
+                files.delete(_FILE)
             raise
-    marker.delete(files)  # step 5
+    files.delete(_FILE)  # step 5
 
 
 def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
@@ -113,8 +89,8 @@ def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
 
     Spark itself would continue with the old number and only log that.
     """
-    if (marker := RepartitionMarker.read(files)) is not None:
-        number = marker.state_partitions
+    if (marker := files.read(_FILE)) is not None:
+        number = int(marker)
         raise CheckpointMismatch(
             f"the sessions in {files.path()} are being divided into {number} state partitions, and that was not finished: run "
             f"`inflight sessions repartition {number}` again"
@@ -127,7 +103,7 @@ def check_state_partitions(files: CheckpointFiles, configured: int) -> None:
         )
 
 
-def own_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = 60.0) -> CheckpointLock | None:
+def own_checkpoint(spark: SparkSession, location: str, *, timeout_s: float = 60.0) -> object:
     """Locks the checkpoint; waits for an engine that is about to exit. Keep the result until the end. Raises CheckpointInUse."""
     try:
         return lock_checkpoint(spark, location, timeout_s=timeout_s)

@@ -22,7 +22,6 @@ from msgspec.structs import replace
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.errors import EngineDied
-from streaming.engine.lifecycle.sessions_query import sessions_checkpoint
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.spark_internals.checkpoint import CheckpointFiles, committed_offsets, is_local_path, planned_offsets
@@ -132,7 +131,7 @@ class EndCounter:
 
 def position(settings: Settings) -> str:
     """Returns which records the next micro-batch reads, for people; empty if the checkpoint does not say it without a JVM."""
-    location = sessions_checkpoint(settings)
+    location = settings.sessions_checkpoint
     if not is_local_path(location):
         return ""
     files = CheckpointFiles(None, location)

@@ -71,11 +71,10 @@ class SessionStatsCollector(BackgroundLoop):
         on_stats: Callable[[SessionStats], None],
         cancel: Callable[[], None],
     ) -> None:
-        super().__init__("inflight-session-stats")
+        super().__init__("inflight-session-stats", cancel)
         self._collect = collect
         self._interval_s = interval_s
         self._on_stats = on_stats
-        self._cancel_collection = cancel
 
     @classmethod
     def of(cls, spark: SparkSession, checkpoint: str, *, interval_s: float, on_stats: Callable[[SessionStats], None]) -> Self:
@@ -91,9 +90,6 @@ class SessionStatsCollector(BackgroundLoop):
         """Call it after the first micro-batch."""
         if self._interval_s:
             super().start()
-
-    def _cancel(self) -> None:
-        self._cancel_collection()
 
     def _run(self) -> None:
         while not self._stopping.is_set():

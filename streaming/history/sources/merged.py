@@ -1,14 +1,17 @@
-"""Joins the archive with what it does not have yet: the newest records of Kafka's topics."""
+"""Chooses the source of a question, and joins the archive with what it does not have yet: the newest records of Kafka."""
 
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from streaming.archive.tables import LEDGER
 from streaming.config.errors import KafkaUnreachable
-from streaming.history.sources.delta import LEDGER_COLUMNS, DeltaSource
+from streaming.engine.spark_session import SparkJars
+from streaming.history.delta_reader import is_table
+from streaming.history.sources.delta import LEDGER_COLUMNS, DeltaSource, local_table
 from streaming.history.sources.kafka import KafkaSource
-from streaming.history.sources.source import MessageRows, Row, SourceLimits
+from streaming.history.sources.source import MessageRows, Row, Source, SourceChoice, SourceLimits
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -17,6 +20,28 @@ _MARGIN_MS: Final = 600_000
 """The partitions of a topic reach the archive at different times."""
 _CONTENT: Final = [name for name in LEDGER_COLUMNS if name not in ("time", "kafka_partition", "kafka_offset")]
 """A record that was written twice has other offsets and the same content."""
+
+
+def source_of(
+    settings: "Settings",
+    choice: SourceChoice,
+    limits: SourceLimits,
+    *,
+    jars: Callable[[], SparkJars],
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Source:
+    """Returns the chosen source. jars: See DeltaSource. on_progress: See KafkaSource.
+
+    AUTO reads the archive together with the records that are newer than it.
+    """
+    ledger = local_table(settings.tables_location, LEDGER)
+    # Only tables on this machine can be looked for; whether there are others, the configuration says.
+    has_archive = settings.archive.enabled if ledger is None else is_table(ledger)
+    if choice is SourceChoice.DELTA:
+        return DeltaSource(settings, limits, jars)
+    if choice is SourceChoice.AUTO and has_archive:
+        return MergedSource(settings, limits, jars, on_progress)
+    return KafkaSource(settings, limits, on_progress)
 
 
 class MergedSource(DeltaSource):

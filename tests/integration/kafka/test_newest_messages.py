@@ -7,7 +7,7 @@ from kafka import KafkaProducer
 
 from state.records.ledger import LedgerRow, encode_ledger_rows
 from streaming.config.settings import Settings
-from streaming.history.newest import newest_messages
+from streaming.history.recent import newest_messages
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
@@ -34,7 +34,7 @@ def test_the_newest_messages_come_first_with_their_last_step(kafka: SharedKafka)
     producer.close()
     progress: list[tuple[int, int]] = []
     found = newest_messages(settings, max_records=100, most=2, on_progress=lambda done, of: progress.append((done, of)))
-    assert [(message_id, step.step, step.time_ms) for message_id, step in found.messages] == [
+    assert [(found.message_id, found.step.step, found.step.time_ms) for found in found.steps] == [
         ("new", "sent", T0 + 8),
         ("old", "finished", T0 + 5),
     ]

@@ -16,8 +16,8 @@ from inflight.status.measurements import ClientQueue, KafkaStatus, Measurements,
 from state.errors import InflightError
 from state.model import QoS, Subscription
 from streaming.config.settings import Settings, load_settings
-from streaming.history.clients import HeldMessage, HeldSession, LedgerStep, RecentSteps, StoredClient
-from streaming.history.newest import NewestMessages
+from streaming.history.clients import HeldMessage, HeldSession, StoredClient
+from streaming.history.recent import LedgerStep, RecentSteps
 from streaming.history.trace import TraceStep
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
@@ -118,10 +118,10 @@ class FakeHistory:
         sources = "from the topics of Kafka", "  inflight.ledger: 12 records"
         return MessageTrace(steps=(self._step(),), sources=sources, fates=(f"waits in {self.id}'s queue",))
 
-    def newest(self, on_progress: Progress) -> NewestMessages:
+    def newest(self, on_progress: Progress) -> RecentSteps:
         self._note("newest")
-        messages = () if not self.planned else ((self.id, self._step()),)
-        return NewestMessages(messages=messages, source="ledger: the newest records")
+        steps = (LedgerStep(message_id=self.id, step=self._step()),) if self.planned else ()
+        return RecentSteps(steps=steps, source="ledger: the newest records")
 
     def letters(self, chosen: LettersFilter) -> Letters:
         self._note("letters", chosen)

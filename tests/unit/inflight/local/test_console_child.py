@@ -1,6 +1,6 @@
 import pytest
 
-from inflight.local.console_child import serves_console, shown_metrics
+from inflight.local.supervisor import serves_console, shown_metrics
 from streaming.config.settings import load_settings
 
 

@@ -1,4 +1,4 @@
-from inflight.status.formatting import format_age
+from inflight.status.measurements import format_age
 
 
 def test_ages_are_short() -> None:

@@ -9,7 +9,7 @@ from inflight.local.child_process import free_port
 from inflight.status import probes
 from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, ProcessStatus
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
-from inflight.status.totals import totals_from_metrics
+from inflight.status.sessions import totals_from_metrics
 from sinks.health import STARTING, LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.config.settings import Settings

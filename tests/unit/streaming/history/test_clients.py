@@ -10,7 +10,8 @@ from state.session import Session
 from state.session_codec import encode_session
 from state.settings import SessionSettings
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
-from streaming.history.clients import StoredClient, steps_of, stored_in
+from streaming.history.clients import StoredClient, stored_in
+from streaming.history.recent import steps_of
 from tests.scenarios.scenario import Scenario
 
 MOST = 2

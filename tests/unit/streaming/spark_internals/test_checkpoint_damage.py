@@ -61,7 +61,7 @@ def checkpoint(tmp_path: Path) -> Path:
 
 
 def found(checkpoint: Path, *, thorough: bool = False) -> list[DamagedFile]:
-    return damaged_files(CheckpointFiles(None, str(checkpoint)), thorough=thorough)
+    return list(damaged_files(CheckpointFiles(None, str(checkpoint)), thorough=thorough))
 
 
 def remove(*names: str) -> Callable[[Path], None]:
