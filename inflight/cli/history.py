@@ -224,7 +224,7 @@ def _candidates(settings: "Settings", source: "Source", options: "ReplayOptions"
         yield found
         return
     with _spark(settings, source) as history:
-        yield history.documents(replay.candidates(history, options))
+        yield replay.candidates(history, options)
 
 
 def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[ReplayLetter]", count: "ReplayCount") -> None:

@@ -77,6 +77,10 @@ class LettersFilter:
             return f"dead_letter_id = '{self.letter_id}'"
         return f"reason = '{Outcome(self.reason).value}'" if self.reason else None
 
+    def matches(self, row: dict[str, Any]) -> bool:
+        """Returns True for a dead letter for which the condition holds."""
+        return self.letter_id in ("", row["dead_letter_id"]) and self.reason in ("", row["reason"])
+
 
 def is_letter_id(text: str) -> bool:
     """Returns True if a text may be the id of a dead letter."""
@@ -184,7 +188,7 @@ class StoredHistory:
     def letters(self, chosen: LettersFilter) -> Letters:
         source = self._source(chosen.client_id)
         limits = {"limit": MAX_ROWS, "payload_bytes": _PAYLOAD_BYTES + 1}
-        letters = plain_letters.listed(source, reason=chosen.reason, **limits)
+        letters = plain_letters.listed(source, matches=chosen.matches, **limits)
         if letters is None:
             history = self._spark(source)
             letters = history.collected(dead_letters.listed(history, where=chosen.condition, **limits))
@@ -228,10 +232,9 @@ class StoredHistory:
         self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount
     ) -> Iterator[replaying.ReplayLetter]:
         options = _options(chosen)
-        found: Iterable[dict[str, Any]] | None = plain_letters.candidates(source, options, reason=chosen.reason)
+        found: Iterable[dict[str, Any]] | None = plain_letters.candidates(source, options, chosen.matches)
         if found is None:
-            history = self._spark(source)
-            found = history.documents(replaying.candidates(history, options).limit(MAX_REPLAYED))
+            found = replaying.candidates(self._spark(source), options, limit=MAX_REPLAYED)
         return replaying.letters(islice(found, MAX_REPLAYED), options, count)
 
     def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:

@@ -5,13 +5,13 @@ The documents are those of streaming/history/dead_letters.py and streaming/histo
 """
 
 import base64
+from collections.abc import Callable
 from heapq import nlargest
 from typing import Any, Final
 
-from state.records.dead_letters import TRUNCATED
 from streaming.archive.tables import LEDGER
 from streaming.history.errors import NothingFound
-from streaming.history.replay import ReplayOptions, SkipReason
+from streaming.history.replay import ReplayOptions, with_skip
 from streaming.history.sources.source import Row, Source
 from streaming.history.times import iso_utc
 
@@ -21,18 +21,23 @@ _MAX_HELD_BYTES: Final = 64 << 20
 """Payloads that a replay holds in memory until they are sent in order."""
 
 
-def listed(source: Source, *, limit: int, reason: str = "", payload_bytes: int | None = None) -> list[Document] | None:
+def _any(row: Row) -> bool:
+    return True
+
+
+def listed(
+    source: Source, *, limit: int, matches: Callable[[Row], bool] = _any, payload_bytes: int | None = None
+) -> list[Document] | None:
     """Returns the newest dead letters first, at most `limit`.
 
     Args:
-        reason: Only these; empty = all.
+        matches: Tells which ones.
         payload_bytes: Cuts each payload; None = all of it.
     """
     rows = source.plain_letters()
     if rows is None:
         return None
-    chosen = (row for row in rows if reason in ("", row["reason"]))
-    newest = nlargest(limit, chosen, key=lambda row: (row["died_ms"], row["kafka_offset"]))
+    newest = nlargest(limit, filter(matches, rows), key=lambda row: (row["died_ms"], row["kafka_offset"]))
     return [_document(row, payload_bytes) for row in newest]
 
 
@@ -45,8 +50,8 @@ def one(source: Source, dead_letter_id: str) -> Document | None:
     return with_text_headers(_document(only(found, dead_letter_id)))
 
 
-def candidates(source: Source, options: ReplayOptions, *, reason: str = "") -> list[Document] | None:
-    """Returns all dead letters, oldest first, with `skip`: None = to be sent."""
+def candidates(source: Source, options: ReplayOptions, matches: Callable[[Row], bool] = _any) -> list[Document] | None:
+    """Returns the dead letters that match, oldest first, with `skip`: None = to be sent. `options.where` is Spark's."""
     rows, replayed = source.plain_letters(), source.plain_replays()
     if rows is None or replayed is None:
         return None
@@ -60,21 +65,18 @@ def candidates(source: Source, options: ReplayOptions, *, reason: str = "") -> l
         place = row["died_ms"], row["kafka_offset"], row["dead_letter_id"]
         of = row["client_id"], row["message_id"]
         newest[of] = max(place, newest.get(of, place))
-    ledger_since_ms = source.complete_since_ms(LEDGER.name) or 0
+    ledger_since_ms = source.complete_since_ms(LEDGER.name)
     held.sort(key=lambda row: (row["died_ms"], row["kafka_partition"], row["kafka_offset"]))
-    found = []
-    for row in held:
-        if reason not in ("", row["reason"]):
-            continue
-        skip = _skip(
-            row,
+    return [
+        with_skip(
+            _document(row),
             options,
+            ledger_since_ms,
             is_newest=newest[row["client_id"], row["message_id"]][2] == row["dead_letter_id"],
             was_replayed=row["dead_letter_id"] in replayed,
-            is_known=row["died_ms"] >= ledger_since_ms,
         )
-        found.append(_document(row) | {"skip": None if skip is None else skip.name})
-    return found
+        for row in filter(matches, held)
+    ]
 
 
 def only(found: list[Row], dead_letter_id: str) -> Row:
@@ -89,19 +91,6 @@ def only(found: list[Row], dead_letter_id: str) -> Row:
 def with_text_headers(letter: Document) -> Document:
     """Returns the document with headers as text where they are text."""
     return letter | {"headers": [{"key": header["key"], "value": _as_text(header["value"])} for header in letter["headers"]]}
-
-
-def _skip(row: Row, options: ReplayOptions, *, is_newest: bool, was_replayed: bool, is_known: bool) -> SkipReason | None:
-    """Applies the rules of streaming/history/replay.py, in their order."""
-    rules = (
-        (not is_newest, SkipReason.SUPERSEDED),
-        (was_replayed and not options.again, SkipReason.REPLAYED_BEFORE),
-        (not is_known and not options.again, SkipReason.NOT_KNOWN),
-        (row["replays"] >= options.max_replays, SkipReason.TOO_OFTEN),
-        (row["client_id"] == "" and options.to is None, SkipReason.NO_CLIENT),
-        (any(name == TRUNCATED for name, _ in row["headers"]), SkipReason.CUT),
-    )
-    return next((why for applies, why in rules if applies), None)
 
 
 def _document(row: Row, payload_bytes: int | None = None) -> Document:

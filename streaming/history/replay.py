@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import Window
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from state.events import MessageReturned
@@ -100,11 +100,8 @@ class ReplayCount:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
 
-def candidates(history: HistorySession, options: ReplayOptions) -> DataFrame:
-    """Returns all dead letters that match, oldest first, with the column `skip`: null = to be sent.
-
-    Raises BadQuestion, NoArchive.
-    """
+def candidates(history: HistorySession, options: ReplayOptions, *, limit: int | None = None) -> Iterator[dict[str, Any]]:
+    """Yields the dead letters that match, oldest first, with `skip`: None = to be sent. Raises BadQuestion, NoArchive."""
     table = history.table(DEAD_LETTERS.name)
     matching = history.where(table, options.where)
     newest = Window.partitionBy("client_id", "message_id").orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc())
@@ -116,25 +113,26 @@ def candidates(history: HistorySession, options: ReplayOptions) -> DataFrame:
         .distinct()
     )
     rows = matching.join(ranks, "dead_letter_id").join(replayed, "dead_letter_id", "left")
+    rows = rows.orderBy("died_ms", "kafka_partition", "kafka_offset")
     ledger_since_ms = history.source.complete_since_ms(LEDGER.name)
-    return rows.withColumn("skip", _skip(options, ledger_since_ms)).orderBy("died_ms", "kafka_partition", "kafka_offset")
+    for document in history.documents(rows if limit is None else rows.limit(limit)):
+        is_newest, was_replayed = document.pop("rank") == 1, bool(document.pop("was_replayed"))
+        yield with_skip(document, options, ledger_since_ms, is_newest=is_newest, was_replayed=was_replayed)
 
 
-def _skip(options: ReplayOptions, ledger_since_ms: int | None) -> Column:
-    """Returns the column `skip`. ledger_since_ms: replays before this time are not known; None = all are known."""
-    was_replayed = F.coalesce(F.col("was_replayed"), F.lit(False))
-    rules: list[tuple[Column, SkipReason]] = [
-        (F.col("rank") > 1, SkipReason.SUPERSEDED),
-        (was_replayed & F.lit(not options.again), SkipReason.REPLAYED_BEFORE),
-        ((F.col("died_ms") < F.lit(ledger_since_ms or 0)) & F.lit(not options.again), SkipReason.NOT_KNOWN),
-        (F.col("replays") >= options.max_replays, SkipReason.TOO_OFTEN),
-        ((F.col("client_id") == "") & F.lit(options.to is None), SkipReason.NO_CLIENT),
-        (F.exists("headers", lambda header: header["key"].isin(TRUNCATED, TRUNCATED_HEADERS)), SkipReason.CUT),
-    ]
-    chosen = F.lit(None).cast("string")
-    for condition, why in reversed(rules):
-        chosen = F.when(condition, F.lit(why.name)).otherwise(chosen)
-    return chosen
+def with_skip(
+    document: dict[str, Any], options: ReplayOptions, ledger_since_ms: int | None, *, is_newest: bool, was_replayed: bool
+) -> dict[str, Any]:
+    """Returns a dead letter with `skip`. ledger_since_ms: replays before this time are not known; None = all are known."""
+    rules = (
+        (not is_newest, SkipReason.SUPERSEDED),
+        (was_replayed and not options.again, SkipReason.REPLAYED_BEFORE),
+        (document["died_ms"] < (ledger_since_ms or 0) and not options.again, SkipReason.NOT_KNOWN),
+        (document["replays"] >= options.max_replays, SkipReason.TOO_OFTEN),
+        (document["client_id"] == "" and options.to is None, SkipReason.NO_CLIENT),
+        (any(header["key"] in (TRUNCATED, TRUNCATED_HEADERS) for header in document["headers"]), SkipReason.CUT),
+    )
+    return document | {"skip": next((why.name for applies, why in rules if applies), None)}
 
 
 def letters(documents: Iterable[dict[str, Any]], options: ReplayOptions, count: ReplayCount) -> Iterator[ReplayLetter]:

@@ -1,6 +1,7 @@
 """`inflight replay` skips dead letters that are older than the ledger."""
 
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
@@ -27,10 +28,13 @@ def skips(spark: SparkSession, ledger_since_ms: int | None, options: ReplayOptio
     def table(name: str, *, containing: str | None = None) -> DataFrame:
         return tables[name]
 
+    def documents(rows: DataFrame) -> list[dict[str, Any]]:
+        return [row.asDict(recursive=True) for row in rows.collect()]
+
     source = SimpleNamespace(complete_since_ms=lambda name: ledger_since_ms)
-    history = SimpleNamespace(table=table, where=lambda rows, condition: rows, source=source)
-    rows = candidates(history, options).select("dead_letter_id", "skip").collect()  # type: ignore[arg-type]
-    return {row["dead_letter_id"]: row["skip"] for row in rows}
+    history = SimpleNamespace(table=table, where=lambda rows, condition: rows, source=source, documents=documents)
+    found = candidates(history, options, limit=3)  # type: ignore[arg-type]
+    return {letter["dead_letter_id"]: letter["skip"] for letter in found}
 
 
 def test_a_dead_letter_older_than_the_ledger_is_sent_only_with_force(spark: SparkSession) -> None:
