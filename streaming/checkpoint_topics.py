@@ -107,7 +107,7 @@ def topic_bounds(settings: "Settings", partitions: Offsets) -> TopicBounds:
     try:
         consumer = KafkaConsumer(**settings.kafka.client_options() | {"group_id": None, "metrics_enabled": False})
         asked = [TopicPartition(topic, number) for topic, numbers in partitions.items() for number in numbers]
-        return TopicBounds(beginnings=_by_topic(consumer.beginning_offsets(asked)), ends=_by_topic(consumer.end_offsets(asked)))
+        return TopicBounds(beginnings=by_topic(consumer.beginning_offsets(asked)), ends=by_topic(consumer.end_offsets(asked)))
     except KafkaError as error:
         raise KafkaUnreachable.of(settings.kafka.bootstrap_servers, error) from error
     finally:
@@ -170,7 +170,8 @@ def _differ(one: str, other: str) -> bool:
     return bool(one) and bool(other) and one != other
 
 
-def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
+    """Returns offsets by topic and partition."""
     found: dict[str, dict[int, int]] = {}
     for (topic, number), offset in offsets.items():
         found.setdefault(topic, {})[number] = offset

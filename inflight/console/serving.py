@@ -26,7 +26,9 @@ def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]
     """
     try:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port or _free_port(host)), family=family)
+        # A port that stays free over a restart; with IPv6, for which none can be determined, the kernel chooses.
+        chosen = port or (0 if family is socket.AF_INET6 else free_port(host))
+        listener = socket.create_server((host, chosen), family=family)
     except OSError as error:
         raise CannotListen(
             f"cannot serve the console on {host}:{port}: {error.strerror or error}. "
@@ -49,8 +51,3 @@ def serve(app: ASGIApp, host: str, port: int, *, on_ready: Callable[[str], None]
     with listener:
         on_ready(f"http://{f'[{host}]' if ':' in host else host}:{listener.getsockname()[1]}/")
         server.run(sockets=[listener])
-
-
-def _free_port(host: str) -> int:
-    """Returns a port that stays free over a restart; 0 (the kernel chooses) with IPv6, for which none can be determined."""
-    return 0 if ":" in host else free_port(host)

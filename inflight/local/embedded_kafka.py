@@ -103,7 +103,7 @@ class EmbeddedKafka:
     """One broker, on loopback, with its data under `data_dir`.
 
     Use it as a context manager, or call `start` and `stop`. Start it from the main thread: on Linux the broker is killed when the
-    thread that started it ends (inflight/local/child_process.py).
+    thread that started it ends (inflight/local/child_process.py). port: where clients connect, valid after `start`.
 
     Args:
         port: Where clients connect; 0 = a free one, chosen at the first start and kept while this object lives.
@@ -114,22 +114,17 @@ class EmbeddedKafka:
         self._directory = data_dir.absolute() / "kafka"
         self._temporary = self._directory / "tmp"
         self._logs = data_dir.absolute() / "logs"
-        self._log = self._logs / "kafka.log"
+        self.log_file = self._logs / "kafka.log"
         self._output = self._logs / "kafka.out"
         self._requested_port = port
-        self._port = port or preferred_port
+        self.port = port or preferred_port
         self._jars = jars
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def bootstrap_servers(self) -> str:
         """`host:port` for clients; valid after `start`."""
-        return f"{_HOST}:{self._port}"
-
-    @property
-    def port(self) -> int:
-        """Returns the address for clients. It is valid after `start`."""
-        return self._port
+        return f"{_HOST}:{self.port}"
 
     @property
     def pid(self) -> int:
@@ -142,10 +137,6 @@ class EmbeddedKafka:
     def is_running(self) -> bool:
         return self._process is not None and self._process.poll() is None
 
-    @property
-    def log_file(self) -> Path:
-        return self._log
-
     def start(self) -> None:
         """Starts the broker and returns when it answers. Raises ChildProcessFailed with the end of its log."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
@@ -154,9 +145,10 @@ class EmbeddedKafka:
                 self.await_ready()
             except ChildProcessFailed:
                 # Another process took the free port before the broker could bind it; a port that was asked for is kept.
-                if attempt == _PORT_ATTEMPTS or self._requested_port or not self._failed_to_bind():
+                words = tail(self.log_file, lines=60) + tail(self._output, lines=60)
+                if attempt == _PORT_ATTEMPTS or self._requested_port or not _BIND_FAILURE.search(words):
                     raise
-                self._port = 0
+                self.port = 0
             else:
                 return
 
@@ -176,7 +168,7 @@ class EmbeddedKafka:
         shutil.rmtree(self._temporary, ignore_errors=True)  # a killed broker leaves the libraries that Java had unpacked
         for directory in self._directory, self._temporary, self._logs:
             directory.mkdir(parents=True, exist_ok=True)
-        self._port = self._port or free_port()
+        self.port = self.port or free_port()
         self._write_properties()
         if not (self._directory / _DATA / _META).is_file():
             self._format()
@@ -195,7 +187,8 @@ class EmbeddedKafka:
         watch = StartWatch(self.pid, patience_s=patience_s)
         while not self._answers():
             if not self.is_running:
-                raise ChildProcessFailed(self._explain(f"Kafka ended with status {self._status()} before it was ready"))
+                status = None if self._process is None else self._process.returncode
+                raise ChildProcessFailed(self._explain(f"Kafka ended with status {status} before it was ready"))
             if watch.is_stuck():
                 self.kill()
                 raise ChildProcessFailed(
@@ -237,14 +230,14 @@ class EmbeddedKafka:
             *_JVM,
             *options,
             f"-Dlog4j2.configurationFile={logging.as_uri()}",
-            f"-Dinflight.kafka.log={Path('..', self._log.parent.name, self._log.name)}",
+            f"-Dinflight.kafka.log={Path('..', self.log_file.parent.name, self.log_file.name)}",
             f"-Djava.io.tmpdir={self._temporary.name}",
             "-cp",
             kafka_classpath(self._jars),
         ]
 
     def _write_properties(self) -> Path:
-        text = _PROPERTIES.format(host=_HOST, port=self._port, controller_port=free_port(), data=_DATA)
+        text = _PROPERTIES.format(host=_HOST, port=self.port, controller_port=free_port(), data=_DATA)
         path = self._directory / _PROPERTIES_FILE
         path.write_text(text, encoding="utf-8")
         return path
@@ -272,7 +265,7 @@ class EmbeddedKafka:
     def _answers(self) -> bool:
         # A TCP connection first: the client logs each refusal.
         try:
-            socket.create_connection((_HOST, self._port), timeout=1).close()
+            socket.create_connection((_HOST, self.port), timeout=1).close()
         except OSError:
             return False
         try:
@@ -297,18 +290,10 @@ class EmbeddedKafka:
             return None
         return next((line.partition("=")[2].strip() for line in text.splitlines() if line.startswith("cluster.id=")), None)
 
-    def _failed_to_bind(self) -> bool:
-        return bool(_BIND_FAILURE.search(tail(self._log, lines=60) + tail(self._output, lines=60)))
-
-    def _status(self) -> int | None:
-        return None if self._process is None else self._process.returncode
-
     def _explain(self, what: str) -> str:
         output = tail(self._output)
-        return (
-            f"{what}. The end of {self._log}:\n{tail(self._log)}\n" + (f"and of its output:\n{output}\n" if output else "")
-            + self._advice()
-        )  # fmt: skip
+        words = f"{tail(self.log_file)}\n" + (f"and of its output:\n{output}\n" if output else "")
+        return f"{what}. The end of {self.log_file}:\n{words}{self._advice()}"
 
     def _advice(self) -> str:
         """Says what to do, for people."""

@@ -40,8 +40,9 @@ def up_faults(settings: Settings, *, kafka_port: int) -> Faults:
     yield from gateway_file_faults(settings)
     if is_in_use(settings.engine.data_dir):
         return  # the ports are those of the `inflight up` that runs there, which DataDirectoryInUse names
-    ports = [*_gateway_ports(settings), _console_port(settings), *_metrics_ports(settings, "engine_port", "gateway_port")]
-    yield from port_faults([*ports, (KAFKA_PORT, _LOOPBACK, kafka_port)])
+    ports = [*_gateway_ports(settings), *_metrics_ports(settings, "engine_port", "gateway_port")]
+    console = settings.console
+    yield from port_faults([*ports, (("console", "port"), console.host, console.port), (KAFKA_PORT, _LOOPBACK, kafka_port)])
 
 
 def engine_faults(settings: Settings) -> Faults:
@@ -141,10 +142,6 @@ def _gateway_ports(settings: Settings) -> list[tuple[KeyPath, str, int]]:
     plain = [(("gateway", "port"), gateway.host, gateway.port)] if gateway.port != NO_LISTENER else []
     others = ((("listeners", index, "port"), one.host, one.port) for index, one in enumerate(settings.listeners))
     return [*plain, *others]
-
-
-def _console_port(settings: Settings) -> tuple[KeyPath, str, int]:
-    return ("console", "port"), settings.console.host, settings.console.port
 
 
 def _metrics_ports(settings: Settings, *names: str) -> list[tuple[KeyPath, str, int]]:

@@ -112,7 +112,7 @@ class Supervisor:
         self._ports = RememberedPorts(self._data_dir, say=say)
         self._engine = self._child(
             "engine",
-            self._engine_arguments,
+            lambda: ["engine", *self._common_arguments()],
             nice=options.nice,
             hint=self._engine_hint,
             longest_pause_s=self._longest_engine_pause_s,
@@ -249,9 +249,6 @@ class Supervisor:
     def _longest_engine_pause_s(self) -> float:
         """Restarts an engine that ends each time at the same records ever more rarely."""
         return _REPEATED_PAUSE_S if EngineEnds.read(self._data_dir).is_repeated else LONGEST_PAUSE_S
-
-    def _engine_arguments(self) -> list[str]:
-        return ["engine", *self._common_arguments()]
 
     def _gateway_arguments(self) -> list[str]:
         # A restarted gateway listens where the first one did, although any free port was asked for: devices come back there.

@@ -77,7 +77,8 @@ class TransactionRunner:
         client, self._client = self._client, None
         if client is not None:
             client.purge(blocking=False)
-            threading.Thread(target=_release, args=(client,), name="inflight-transaction-end", daemon=True).start()
+            # The last reference goes with the thread: librdkafka closes its connections then, which may take seconds.
+            threading.Thread(target=client.poll, args=(0,), name="inflight-transaction-end", daemon=True).start()
 
     def close(self) -> None:
         """Waits for a running transaction, which needs the Kafka client until its end, and then discards the client."""
@@ -212,8 +213,3 @@ class Transaction:
 
     def _left_s(self) -> float:
         return max(_LEAST_S, self._deadline_s - time.monotonic())
-
-
-def _release(client: Any) -> None:
-    """Drops the last reference, in a thread of its own: librdkafka closes its connections then, which may take seconds."""
-    client.poll(0)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, Measurements, ProcessStatus, SessionTotals
+from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, Measurements
 from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
@@ -114,28 +114,15 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
             yield Finding(Severity.CRITICAL, f"the {where} does not answer: {process.error}", action)
         for condition in process.missing:
             yield Finding(Severity.CRITICAL, f"the {where} is not ready: {condition.what}", condition.action)
-        yield from _contest_findings(process, where)
-        yield from _counter_findings(process, where)
-        yield from _clock_findings(process, where)
-
-
-def _contest_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
-    if contested := process.values.get(_CONTESTED, 0):
-        what = f"the {where}: several devices use one client id and take each other's connection ({contested:,.0f} such ids)"
-        action = "give each device its own client id; the gateway's log names these: client_id_contested"
-        yield Finding(Severity.WARNING, what, action)
-
-
-def _counter_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
-    for name, what in _ERROR_COUNTERS.items():
-        if count := process.values.get(name, 0):
-            yield Finding(Severity.NOTE, f"the {where}: {count:,.0f} {what}", "its log says when, and why")
-
-
-def _clock_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
-    for name, skew_s in process.values.items():
-        if name.endswith(_CLOCK_SKEW) and abs(skew_s) > SKEW_LIMIT_S:
-            yield Finding(Severity.WARNING, f"the {where}: {skew_text(skew_s)}", SKEW_ACTION)
+        if contested := process.values.get(_CONTESTED, 0):
+            what = f"the {where}: several devices use one client id and take each other's connection ({contested:,.0f} such ids)"
+            action = "give each device its own client id; the gateway's log names these: client_id_contested"
+            yield Finding(Severity.WARNING, what, action)
+        for name, value in process.values.items():
+            if value and name in _ERROR_COUNTERS:
+                yield Finding(Severity.NOTE, f"the {where}: {value:,.0f} {_ERROR_COUNTERS[name]}", "its log says when, and why")
+            elif name.endswith(_CLOCK_SKEW) and abs(value) > SKEW_LIMIT_S:
+                yield Finding(Severity.WARNING, f"the {where}: {skew_text(value)}", SKEW_ACTION)
 
 
 def _engine_findings(seen: Measurements) -> Iterator[Finding]:
@@ -172,10 +159,7 @@ def _session_findings(seen: Measurements) -> Iterator[Finding]:
         what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"
         action = "its device is away, or does not acknowledge (retry_mqtt5): `inflight sessions --where 'inflight > 0'`"
         yield Finding(Severity.NOTE, what, action)
-    yield from _queue_findings(sessions, seen.limits.max_mqueue_len)
-
-
-def _queue_findings(sessions: SessionTotals, limit: int) -> Iterator[Finding]:
+    limit = seen.limits.max_mqueue_len
     full = [client for client in sessions.worst if limit and client.queued >= _NEARLY_FULL * limit]
     if full:
         what = f"the queues of {len(full)} clients or more are nearly full, the longest is that of {full[0].client_id}"

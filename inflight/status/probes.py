@@ -3,7 +3,7 @@
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from http.client import HTTPException
 from typing import Any, Final
 
@@ -130,7 +130,12 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
             ]
             end = sum(ends[partition] for partition in partitions[name])
             topics.append(TopicStatus(name=name, end=end, waiting=sum(waiting) if waiting else None))
-        holders = tuple(_lease_holders(consumer, {partition: ends[partition] for partition in partitions[names.leases]}))
+        now_ms = time.time_ns() // 1_000_000
+        leases = _newest_leases(consumer, {partition: ends[partition] for partition in partitions[names.leases]})
+        holders = tuple(
+            LeaseHolder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
+            for lease, written_ms in leases.values()
+        )
     finally:
         consumer.close(autocommit=False, timeout_ms=1_000)
         if watermarks is not None:
@@ -170,13 +175,6 @@ def lease_names(settings: Settings) -> dict[str, str]:
     except (KafkaError, OSError):
         return {}
     return {key.decode(errors="replace"): lease.holder for key, (lease, _) in newest.items()}
-
-
-def _lease_holders(consumer: Any, ends: dict[TopicPartition, int]) -> Iterator[LeaseHolder]:
-    """Yields the holder of each lease that has not ended."""
-    now_ms = time.time_ns() // 1_000_000
-    for lease, written_ms in _newest_leases(consumer, ends).values():
-        yield LeaseHolder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
 
 
 def _newest_leases(consumer: Any, ends: dict[TopicPartition, int]) -> dict[bytes, tuple[Lease, int]]:

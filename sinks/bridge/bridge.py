@@ -25,7 +25,6 @@ from typing import Final
 import structlog
 
 from sinks.bridge.broker.incoming import Incoming
-from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.broker.reconnector import BrokerReconnector
 from sinks.bridge.device import DeviceConnection
 from sinks.bridge.inbound import BridgeInbound
@@ -89,7 +88,7 @@ class Bridge(CommandHost[DeviceConnection]):
             settings=settings,
             client_id=f"{settings.name}-out",
             clean=True,
-            subscriptions=_no_subscriptions,
+            subscriptions=lambda _: (),
             on_message=Incoming.confirm,
             on_up=self._broker_up,
             on_down=partial(self._broker_down, is_subscriber=False),
@@ -326,7 +325,3 @@ class Bridge(CommandHost[DeviceConnection]):
         self._membership.stop()
         self._end_all("the bridge stops")
         self._end_lease()
-
-
-def _no_subscriptions(limits: BrokerLimits) -> Sequence[str]:
-    return ()

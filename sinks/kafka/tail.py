@@ -282,14 +282,11 @@ class KafkaCommandTail:
                 self._poll_for_events(consumer)
             if not self._commits_under_way and self._refused is None:
                 return
-            if self._commits_under_way or not self._is_refused_for_now() or time.monotonic() >= deadline:
+            if self._commits_under_way or self._refused is None or not self._refused.is_passing or time.monotonic() >= deadline:
                 # What is not committed is read again, and known by its sequence number or answered.
                 _log.info("last_commit_failed", error=str(self._refused or "no answer"))
                 return
             self._poll_for_events(consumer)
-
-    def _is_refused_for_now(self) -> bool:
-        return self._refused is not None and self._refused.is_passing
 
     def _poll_for_events(self, consumer: GroupConsumer) -> None:
         """Polls for answers and changes. Records that it reads are not carried out, and not committed."""

@@ -171,15 +171,12 @@ def _comment(text: str) -> Iterator[str]:
 
 def _toml(value: object) -> str:
     if isinstance(value, dict):
-        items = ", ".join(f"{_toml_key(name)} = {_toml(item)}" for name, item in value.items())
+        keys = {name if _BARE_KEY.fullmatch(name) else json.dumps(name): item for name, item in value.items()}
+        items = ", ".join(f"{key} = {_toml(item)}" for key, item in keys.items())
         return f"{{ {items} }}" if items else "{}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"
     return json.dumps(value, ensure_ascii=False)
-
-
-def _toml_key(name: str) -> str:
-    return name if _BARE_KEY.fullmatch(name) else json.dumps(name)
 
 
 def _sentence(model: type[BaseModel], path: KeyPath, field: FieldInfo | None, kind: str, text: str, value: object) -> str:

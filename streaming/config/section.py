@@ -189,7 +189,8 @@ def _annotation(hint: Any, setting: Setting) -> Any:
         return Annotated[hint, limits, _shown(lambda _: "")]
     origin = get_origin(hint)
     if origin is Mapping:
-        return Annotated[GenericAlias(dict, get_args(hint)), _shown(_without_secrets)]
+        show = _shown(lambda options: {name: value if is_harmless_option(name) else "" for name, value in options.items()})
+        return Annotated[GenericAlias(dict, get_args(hint)), show]
     if origin in (tuple, frozenset):
         element: Any = Annotated[get_args(hint)[0], _checked(setting)]
         if origin is frozenset:
@@ -211,10 +212,6 @@ def _checked(setting: Setting) -> AfterValidator:
         return value
 
     return AfterValidator(checked)
-
-
-def _without_secrets(options: dict[str, object]) -> dict[str, object]:
-    return {name: value if is_harmless_option(name) else "" for name, value in options.items()}
 
 
 def _dump(value: Any, info: Any) -> Any:

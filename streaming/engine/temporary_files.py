@@ -34,7 +34,8 @@ def temporary_directory(checkpoint_location: str) -> Path:
     fcntl.flock(lock, fcntl.LOCK_EX)  # held until this process ends, however it ends
     # It gets the name by which others find it only with its lock.
     directory = made.rename(made.with_name(made.name.removeprefix(_NEW)))
-    atexit.register(_remove_at_exit, directory)
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+    atexit.register(await_jvm_exit, _EXIT_TIMEOUT_S)  # what is registered last is called first
     return directory
 
 
@@ -69,8 +70,3 @@ def _is_named_by_a_process(directory: Path) -> bool:
             if name in command_line.read_bytes():
                 return True
     return False
-
-
-def _remove_at_exit(directory: Path) -> None:
-    await_jvm_exit(_EXIT_TIMEOUT_S)
-    shutil.rmtree(directory, ignore_errors=True)

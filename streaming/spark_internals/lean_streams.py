@@ -259,7 +259,8 @@ def _batch(rows: list[Any], states: _StateColumns, row_format: RowFormat) -> pa.
     length = max(1, data_count, state_count)
     counts = [pa.array([count] * length, pa.int32()) for count in (data_count, state_count)]
     state_values: tuple[list[Any], ...] = (states.properties, states.key_rows, states.rows, states.old_timeouts)
-    state_columns = [pa.array(_padded(values, length), field.type) for values, field in zip(state_values, _STATE, strict=True)]
+    padding = [None] * (length - state_count)  # the counts in `_0` tell what is padding
+    state_columns = [pa.array(values + padding, field.type) for values, field in zip(state_values, _STATE, strict=True)]
     return pa.RecordBatch.from_arrays(
         [
             pa.StructArray.from_arrays(counts, fields=list(_COUNT)),
@@ -268,8 +269,3 @@ def _batch(rows: list[Any], states: _StateColumns, row_format: RowFormat) -> pa.
         ],
         names=["_0", "_1", "_2"],
     )
-
-
-def _padded(values: list[Any], length: int) -> list[Any]:
-    """Pads to the common length of all columns of a batch; the counts in `_0` tell what is padding."""
-    return values + [None] * (length - len(values))

@@ -78,12 +78,13 @@ def set_pause(query: StreamingQuery, pause: Callable[[int], None]) -> str | None
     Returns:
         Why that is impossible with this PySpark, None if it is done.
     """
-    return _set_field(lambda: query._jsq.streamingQuery().triggerExecutor(), _PAUSE_FIELD, _PauseClock(pause))
+    clock = _Clock(lambda: time.time_ns() // 1_000_000, pause)
+    return _set_field(lambda: query._jsq.streamingQuery().triggerExecutor(), _PAUSE_FIELD, clock)
 
 
 def set_batch_time(query: StreamingQuery, now_ms: Callable[[], int]) -> str | None:
     """Makes micro-batches take their time (ms since 1970) from `now_ms`. Returns why that is impossible, None if it is done."""
-    return _set_field(lambda: query._jsq.streamingQuery(), _TIME_FIELD, _BatchClock(now_ms))
+    return _set_field(lambda: query._jsq.streamingQuery(), _TIME_FIELD, _Clock(now_ms))
 
 
 class ReadLimits:
@@ -112,43 +113,22 @@ class ReadLimits:
         self._set = wanted
 
 
-class _JavaClock:
-    """The interface that Py4J shows to the JVM for an object whose attribute `Java` this is."""
+class _Clock:
+    """A clock of Spark. Py4J shows the JVM the interface that the class `Java` names."""
 
-    implements = ("org.apache.spark.util.Clock",)
+    class Java:
+        implements = ("org.apache.spark.util.Clock",)
 
-
-class _PauseClock:
-    """The clock with which the executor of a query waits for its next trigger."""
-
-    Java = _JavaClock
-
-    def __init__(self, pause: Callable[[int], None]) -> None:
+    def __init__(self, now_ms: Callable[[], int], pause: Callable[[int], None] = lambda wait_ms: None) -> None:
+        """pause: waits so many milliseconds, or longer."""
+        self.getTimeMillis = now_ms
         self._pause = pause
-
-    def getTimeMillis(self) -> int:  # noqa: N802 - Spark's name
-        return time.time_ns() // 1_000_000
 
     def nanoTime(self) -> int:  # noqa: N802 - Spark's name
         return time.monotonic_ns()
 
     def waitTillTime(self, target_ms: int) -> int:  # noqa: N802 - Spark's name
         self._pause(target_ms - self.getTimeMillis())
-        return self.getTimeMillis()
-
-
-class _BatchClock:
-    """The clock from which the micro-batches of a query take their time. Spark does not wait with it."""
-
-    Java = _JavaClock
-
-    def __init__(self, now_ms: Callable[[], int]) -> None:
-        self.getTimeMillis = now_ms
-
-    def nanoTime(self) -> int:  # noqa: N802 - Spark's name
-        return time.monotonic_ns()
-
-    def waitTillTime(self, target_ms: int) -> int:  # noqa: N802 - Spark's name
         return self.getTimeMillis()
 
 

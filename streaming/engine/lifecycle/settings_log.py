@@ -132,7 +132,8 @@ class SettingsLog:
             record = msgspec.json.decode(data, type=_SettingsRecord)
             if record.version != _VERSION:
                 raise ValueError(f"version {record.version}, expected {_VERSION}")
-            return _from_plain(record.settings)
+            plain = record.settings
+            return msgspec.convert(plain | {"checkpoint_lineage": plain.pop(_LINEAGE, "")}, PipelineSettings)
         except (msgspec.DecodeError, UnicodeDecodeError, ValueError) as error:
             path = self._files.path(str(number))
             raise UnreadableSettings(
@@ -147,11 +148,6 @@ def _to_plain(settings: PipelineSettings) -> dict[str, Any]:
     plain: dict[str, Any] = msgspec.to_builtins(settings, order="deterministic")
     plain[_LINEAGE] = plain.pop("checkpoint_lineage")
     return plain
-
-
-def _from_plain(plain: dict[str, Any]) -> PipelineSettings:
-    lineage = plain.pop(_LINEAGE, "")
-    return msgspec.convert(plain | {"checkpoint_lineage": lineage}, PipelineSettings)
 
 
 def _newest(numbers: list[int], batch_id: int) -> int | None:

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 
 from kafka import KafkaConsumer, TopicPartition
 
+from streaming.checkpoint_topics import by_topic
 from streaming.config.settings import Settings
 from streaming.engine.background import KafkaPoller
 from streaming.engine.progress import BatchProgress
@@ -76,7 +77,8 @@ class ConsumerLag(KafkaPoller):
         watermarks = newest.end_offsets(self._partitions)  # first: what is confirmed between the two questions is not held back
         ends = stable.end_offsets(self._partitions)
         self._answered_s = self._clock_s()
-        self._on_lag(waiting(_later(watermarks, ends), self._end), waiting(watermarks, _by_topic(ends)))
+        later = {partition: max(offset, ends[partition]) for partition, offset in watermarks.items()}
+        self._on_lag(waiting(later, self._end), waiting(watermarks, by_topic(ends)))
 
     def _close(self, client: Any) -> None:
         for consumer in client:
@@ -85,17 +87,6 @@ class ConsumerLag(KafkaPoller):
 
 def _close(consumer: Any) -> None:
     consumer.close(autocommit=False, timeout_ms=1_000)
-
-
-def _later(one: Mapping[TopicPartition, int], other: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    return {partition: max(offset, other[partition]) for partition, offset in one.items()}
-
-
-def _by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for (topic, number), offset in offsets.items():
-        found.setdefault(topic, {})[number] = offset
-    return found
 
 
 def waiting(newest: Mapping[TopicPartition, int], end: Offsets) -> dict[str, int]:
