@@ -35,15 +35,15 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
     """
     if topic_filter == topic:
         return True
-    return _has_wildcard(topic_filter) and _matching_filter(_shape(topic_filter), topic, topic.split("/")) == topic_filter
+    return has_wildcard(topic_filter) and matching_filter(filter_shape(topic_filter), topic, topic.split("/")) == topic_filter
 
 
-def _has_wildcard(topic_filter: str) -> bool:
+def has_wildcard(topic_filter: str) -> bool:
     """Returns True if the filter has a wildcard. In a valid filter `+` and `#` always are wildcards."""
     return "+" in topic_filter or "#" in topic_filter
 
 
-def _shape(topic_filter: str) -> Shape:
+def filter_shape(topic_filter: str) -> Shape:
     levels = topic_filter.split("/")
     has_rest = levels[-1] == "#"
     if has_rest:
@@ -51,7 +51,7 @@ def _shape(topic_filter: str) -> Shape:
     return len(levels), tuple(index for index, level in enumerate(levels) if level == "+"), has_rest
 
 
-def _matching_filter(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
+def matching_filter(shape: Shape, topic: str, topic_levels: list[str]) -> str | None:
     """Returns the one filter of this shape that matches the topic; None = no filter of the shape does."""
     length, wildcards, has_rest = shape
     if length > len(topic_levels) if has_rest else length != len(topic_levels):
@@ -87,7 +87,7 @@ class _FilterIndex:
         except UNDECODABLE as error:
             raise UnreadableRecord(f"the subscriptions of a session are damaged: {error}") from error
         by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
-        return cls(by_filter, Counter(_shape(topic_filter) for topic_filter in by_filter if _has_wildcard(topic_filter)))
+        return cls(by_filter, Counter(filter_shape(topic_filter) for topic_filter in by_filter if has_wildcard(topic_filter)))
 
     def copy(self) -> "_FilterIndex":
         return _FilterIndex(self.by_filter.copy(), self.shapes.copy())
@@ -112,8 +112,8 @@ class Subscriptions:
         if self._read().by_filter.get(topic_filter) == subscription:
             return False  # many clients repeat SUBSCRIBE on every connection
         index = self._writable_index()
-        if topic_filter not in index.by_filter and _has_wildcard(topic_filter):
-            index.shapes[_shape(topic_filter)] += 1
+        if topic_filter not in index.by_filter and has_wildcard(topic_filter):
+            index.shapes[filter_shape(topic_filter)] += 1
         index.by_filter[topic_filter] = subscription
         return True
 
@@ -128,8 +128,8 @@ class Subscriptions:
             return False
         index = self._writable_index()
         del index.by_filter[topic_filter]
-        if _has_wildcard(topic_filter):
-            shape = _shape(topic_filter)
+        if has_wildcard(topic_filter):
+            shape = filter_shape(topic_filter)
             index.shapes[shape] -= 1
             if not index.shapes[shape]:
                 del index.shapes[shape]
@@ -159,7 +159,7 @@ class Subscriptions:
         best = None if granted is None else granted.qos
         levels = topic.split("/")
         for shape in index.shapes:
-            topic_filter = _matching_filter(shape, topic, levels)
+            topic_filter = matching_filter(shape, topic, levels)
             granted = None if topic_filter is None else index.by_filter.get(topic_filter)
             if granted is not None and (best is None or granted.qos > best):
                 best = granted.qos
