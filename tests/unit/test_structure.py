@@ -81,8 +81,8 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(IMPORTS) == []
 
 
-WAITED_FOR = ("sinks.mqtt", "sinks.bridge", "sinks.fast_path", "sinks.host", "inflight.producer")
-"""Packages for whose work a device or a backend waits: gateway, bridge, router, Producer (docs/decisions/0028-librdkafka.md)."""
+WAITED_FOR = ("sinks.mqtt", "sinks.bridge", "sinks.fast_path", "sinks.routing", "sinks.host", "inflight.producer")
+"""Devices or backends wait for these: gateway, bridge, router, matcher, Producer (docs/decisions/0028-librdkafka.md)."""
 READS_AS_SPARK_DOES = "streaming.engine.intake.waiting_records"
 """The driver's one use of librdkafka: it passes over 20,000 waiting records in a tenth of a second."""
 
