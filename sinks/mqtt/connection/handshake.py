@@ -1,13 +1,18 @@
-"""CONNECT: which version speaks, whether the packet can be taken, and the two answers. Pure."""
+"""CONNECT: which version speaks, whether the packet can be taken, what the engine is told of it, and CONNACK."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec import framing, v5, v311
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, EncodePublish, ServerPacket
 from sinks.mqtt.codec.strangers import protocol_of
+from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.effects import Registration
+from sinks.mqtt.connection.phases import limited_keep_alive_s
 from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character
@@ -15,11 +20,16 @@ from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
 from state.events import Capability, ClientConnected
 from state.model import ReasonCode
+from state.records.events import encode_event
 from state.settings import SessionSettings
 
 _CONNECT: Final = bytes((framing.CONNECT,))
 _NAME: Final = b"\x00\x04MQTT"
 _NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
+_PROMPT_MS: Final = 1_000
+"""From reading a CONNECT to the confirmation of its record. Within this no later CONNECT is in the log before it."""
+_NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
+_NOT_REGISTERED: Final = Registration(0, "", -1, "")
 
 
 class Codec(msgspec.Struct, frozen=True):
@@ -150,11 +160,6 @@ def expected_accept(connect: Connect, session: SessionSettings, *, connection_id
     )
 
 
-def limited_keep_alive_s(asked_s: int, max_s: int) -> int:
-    """The keep alive that holds. asked_s: 0 = none was wanted."""
-    return min(asked_s, max_s) if asked_s else max_s
-
-
 def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySettings, *, assigned_client_id: str | None) -> ConnAck:
     """CONNACK 0x00, with the client id if it is ours [MQTT-3.1.3-7]. Properties that say what is the case anyway are left out."""
     expiry_s = accept.session_expiry_interval_s
@@ -168,3 +173,60 @@ def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySetting
         topic_alias_maximum=settings.topic_alias_maximum,
         server_keep_alive_s=keep_alive_s if keep_alive_s != connect.keep_alive_s else None,  # [MQTT-3.2.2-21]
     )
+
+
+@dataclass(slots=True, eq=False)
+class Handshake:
+    """What is known of a connection before the engine has accepted it.
+
+    Attributes:
+        deadline_ms: of the present step; None = the handshake is over.
+        read_ms: when CONNECT was read.
+        grant: what the login allows.
+        engine_knows: the engine was told of the connection, so it has to be told of its end.
+        record: with ClientConnected, until Kafka has confirmed it.
+        was_prompt: Kafka had that record without delay.
+        answer: the CONNACK that was sent in the phase ANSWERED.
+    """
+
+    _settings: GatewaySettings
+    deadline_ms: int | None
+    connect: Connect = _NO_CONNECT
+    read_ms: int = 0
+    registration: Registration = _NOT_REGISTERED
+    grant: Grant = EVERYTHING
+    engine_knows: bool = False
+    record: Append | None = None
+    was_prompt: bool = False
+    answer: ConnAck | None = None
+
+    def new_record(self) -> Append:
+        """Makes the record with ClientConnected, under the newest connection id."""
+        event = connected_event(
+            self.connect,
+            connection_id=self.registration.connection_id,
+            partition=self.registration.partition,
+            lease_id=self.registration.lease_id,
+            has_fast_path=self._settings.fast_path.enabled,
+            username=self.grant.username,
+        )
+        self.engine_knows, self.was_prompt = True, False
+        self.record = Append(encode_event(event))
+        return self.record
+
+    def confirmed(self, now_ms: int) -> None:
+        """Kafka has the record."""
+        self.record = None
+        self.was_prompt = not self.registration.is_late and now_ms - self.read_ms <= _PROMPT_MS
+
+    def connack(self, accept: AcceptConnection) -> ConnAck:
+        assigned_client_id = None if self.connect.client_id else self.registration.client_id  # [MQTT-3.1.3-6]
+        return connack(self.connect, accept, self._settings, assigned_client_id=assigned_client_id)
+
+    def early_connack(self) -> ConnAck | None:
+        """Returns the CONNACK that need not wait for the engine; None = it must."""
+        registration = self.registration
+        if not self.connect.clean_start or not registration.knows_settings:
+            return None
+        session = self._settings.session_of(registration.client_id)
+        return self.connack(expected_accept(self.connect, session, connection_id=registration.connection_id))

@@ -1,0 +1,294 @@
+"""An accepted device and its session: the packets of the one become records, the commands of the other become packets.
+
+1. A packet becomes a record first. Its answer goes out when Kafka has confirmed the record, in the order of the requests
+   (`AppendQueue`), whatever the order of the confirmations [MQTT-4.6.0-2].
+2. Packet ids, retries and the judgement of acknowledgements are the session's. Kept here are only what is on this wire
+   (`Outbox`), the session's grant (`WireFastPath`), the packet ids that await PUBREL (`Publications`) and which topic filters
+   exist (`SubscriptionJudge`).
+"""
+
+from dataclasses import InitVar, dataclass, field
+
+from sinks.host.outbox import FastPublish, Outbox
+from sinks.host.wire_table import WireAction
+from sinks.mqtt.codec import framing, packets
+from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_acknowledgement
+from sinks.mqtt.codec.packets import Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, ServerPacket, Subscribe, Unsubscribe
+from sinks.mqtt.connection.append_queue import Append, AppendQueue
+from sinks.mqtt.connection.fast_path import OfferRefusal, WireFastPath
+from sinks.mqtt.connection.handshake import V5, Handshake
+from sinks.mqtt.connection.output import DeviceOutput
+from sinks.mqtt.connection.publications import Publications
+from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.limits.packet_parts import Excess
+from sinks.mqtt.limits.settings import Limit
+from sinks.mqtt.limits.token_bucket import TokenBucket
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from state import commands
+from state.commands import AcceptConnection, GatewayCommand, OfferPublish, SendPublish
+from state.errors import ProtocolViolation
+from state.events import FastPathClosed, GatewayEvent, Subscribed, Unsubscribed
+from state.model import PacketId, ReasonCode
+from state.records.events import encode_event, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
+
+
+@dataclass(slots=True, eq=False)
+class AcceptedDevice:
+    """All times are milliseconds of one monotonic clock, except wall_ms, which is since 1970."""
+
+    _records: AppendQueue
+    _output: DeviceOutput
+    _counters: GatewayCounters
+    settings: InitVar[GatewaySettings]
+    handshake: InitVar[Handshake]
+    accept: InitVar[AcceptConnection]
+    is_blocked: InitVar[bool]
+    now_ms: InitVar[int]
+    outbox: Outbox = field(init=False)
+    fast_path: WireFastPath = field(init=False)
+    _connection_id: int = field(init=False)
+    _publications: Publications = field(init=False)
+    _subscriptions: SubscriptionJudge = field(init=False)
+
+    def __post_init__(
+        self, settings: GatewaySettings, handshake: Handshake, accept: AcceptConnection, is_blocked: bool, now_ms: int
+    ) -> None:
+        connect, limits, codec = handshake.connect, settings.device_limits, self._output.codec
+        is_v5, grant, self._connection_id = codec is V5, handshake.grant, handshake.registration.connection_id
+        receive_maximum = connect.receive_maximum if is_v5 else None
+        self.outbox = Outbox(accept.send_quota, receive_maximum, limits.max_blocked_qos0_bytes, is_blocked)
+        self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings)
+        self._publications = Publications(
+            client_id=handshake.registration.client_id,
+            connection_id=self._connection_id,
+            is_v5=is_v5,
+            grant=grant,
+            counters=self._counters,
+            publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
+            topic_alias_maximum=settings.topic_alias_maximum,
+            max_topic_levels=limits.max_topic_levels,
+            awaiting_rel=dict.fromkeys(accept.awaiting_rel),
+            max_awaiting_rel=accept.max_awaiting_rel,
+        )
+        self._subscriptions = SubscriptionJudge(
+            None if accept.topic_filters is None else set(accept.topic_filters),
+            grant,
+            accept.max_subscriptions,
+            accept.max_subscription_bytes,
+            limits.max_topic_levels,
+        )
+        if not is_v5 and accept.max_awaiting_rel:
+            self._records.max_unanswered = accept.max_awaiting_rel
+
+    # --- from the device --------------------------------------------------------------------------------------------------------
+
+    def read(self, packet: bytes, body_start: int, excess: Excess | None, now_ms: int) -> Disconnect | None:
+        """Carries out a packet of the device, all but DISCONNECT, which is returned. Raises ProtocolViolation."""
+        if packet_id := plain_acknowledgement(packet):  # one that says nothing else
+            self._acknowledged(packet[0], packet_id, now_ms)
+            return None
+        filters, is_refused = 0, False
+        if excess is not None:
+            packet, body_start, filters, is_refused = excess
+        decoded = self._output.codec.decode(packet, body_start)
+        if isinstance(decoded, PubAck | PubRec | PubRel | PubComp):
+            reason = decoded.reason if isinstance(decoded, PubAck | PubRec) else ""
+            self._acknowledged(packet[0], decoded.packet_id, now_ms, decoded.reason_code, reason)
+            return None
+        self._counters.packets_received[type(decoded).__name__] += 1
+        match decoded:
+            case Publish():
+                self._publish(decoded, now_ms, is_refused)
+            case Subscribe():
+                self._subscribe(decoded, filters, is_refused)
+            case Unsubscribe():
+                self._unsubscribe(decoded, filters, is_refused)
+            case packets.PingReq():
+                self._output.write(packets.PING_RESP)  # [MQTT-3.12.4-1]
+            case packets.Connect():
+                raise ProtocolViolation("a second CONNECT [MQTT-3.1.0-2]")
+            case Disconnect():
+                return decoded
+        return None
+
+    def _acknowledged(self, kind: int, packet_id: PacketId, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
+        """kind: the first byte of the packet. PUBREL is of a publication of the device, the others of a message for it."""
+        connection_id, outbox, answer = self._connection_id, self.outbox, b""
+        if kind == framing.PUBACK:
+            name, event = "PubAck", encode_puback(connection_id, packet_id, reason_code, reason)
+            outbox.acknowledged(packet_id)
+        elif kind == framing.PUBREC:
+            answers = outbox.received(packet_id, reason_code)
+            name, event = "PubRec", encode_pubrec(connection_id, packet_id, reason_code, reason, pubrel_sent=answers)
+            if answers:
+                answer = encode_acknowledgement(framing.PUBREL, packet_id)
+        elif kind == framing.PUBCOMP:
+            name, event = "PubComp", encode_pubcomp(connection_id, packet_id, reason_code)
+            outbox.completed(packet_id)
+        else:
+            name, event = "PubRel", encode_pubrel(connection_id, packet_id, reason_code)
+            if self._publications.release(packet_id):
+                answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
+            else:
+                answer = self._output.codec.encode(PubComp(packet_id=packet_id, reason_code=ReasonCode.PACKET_ID_NOT_FOUND))
+        self._counters.packets_received[name] += 1
+        if kind != framing.PUBREL:
+            self._write_due(now_ms)
+        self._records.add_acknowledgement(event, self._output.fitting(answer) if answer else None)
+
+    def _publish(self, publish: Publish, now_ms: int, is_excessive: bool) -> None:
+        judged = self._publications.judge(publish, self._records.unanswered, now_ms, is_excessive=is_excessive)
+        if isinstance(judged, Append):
+            self._records.add(judged)
+        elif judged is not None:
+            self._answer(judged, None)
+
+    def _subscribe(self, subscribe: Subscribe, excess: int, is_refused: bool) -> None:
+        answer, granted = self._subscriptions.subscribe(subscribe, excess=excess, is_refused=is_refused)
+        if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
+            self._counters.not_authorized["subscribe"] += refused
+        too_many = answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED) - excess
+        if too_many and not is_refused:
+            self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
+        self.fast_path.subscribed(granted)
+        subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted) if granted else None
+        self._answer(answer, subscribed)  # [MQTT-3.8.4-1]
+
+    def _unsubscribe(self, unsubscribe: Unsubscribe, excess: int, is_refused: bool) -> None:
+        answer, filters = self._subscriptions.unsubscribe(unsubscribe, excess=excess, is_refused=is_refused)
+        self.fast_path.unsubscribed(filters)
+        unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters) if filters else None
+        self._answer(answer, unsubscribed)  # [MQTT-3.10.4-4]
+
+    def _answer(self, answer: ServerPacket, event: GatewayEvent | None) -> None:
+        """Adds an answer, which goes out when the event is in the log. One without an event has its turn, too."""
+        data = self._output.fitting(self._output.codec.encode(answer))
+        if event is not None:
+            self._records.add(Append(encode_event(event), data))
+        else:
+            self._records.add_answer(data)
+            self._records.take_answers(self._output.packets)
+
+    # --- from the engine and from routers ---------------------------------------------------------------------------------------
+
+    def apply(self, command: GatewayCommand, now_ms: int) -> None:
+        if isinstance(command, SendPublish):
+            self._send(command, now_ms)
+        elif isinstance(command, commands.SendPubRel):
+            self._counters.resends_dropped += self.outbox.release(command.packet_id) is WireAction.DROP
+            self._output.write(PubRel(packet_id=command.packet_id, reason_code=command.reason_code))
+        elif isinstance(command, commands.WithdrawPublish):
+            self.outbox.withdraw(command.packet_ids)
+            self._write_due(now_ms)
+        elif isinstance(command, commands.OpenFastPath):
+            messages, delay_ms = self.fast_path.open(command, now_ms)
+            self._counters.adoptions += messages
+            self._counters.adoption_delay_ms += delay_ms
+        elif isinstance(command, commands.CloseFastPath):
+            self.fast_path.close()
+            closed = FastPathClosed(connection_id=self._connection_id)
+            self._records.add(Append(encode_event(closed)))  # behind what was sent under the grant
+        elif isinstance(command, commands.DropAwaitingRel):
+            self._publications.forget(command.packet_ids)
+
+    def _send(self, publish: SendPublish, now_ms: int) -> None:
+        if self.fast_path.was_taken(publish):
+            self._counters.copies_dropped += 1
+            return
+        action = self.outbox.send(publish, now_ms)
+        if action is WireAction.WRITE_PUBLISH:
+            self._write_publish(publish, 0)
+        elif action is WireAction.DROP:
+            self._counters.resends_dropped += publish.qos > 0
+            self._counters.qos0_dropped += not publish.qos
+
+    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> None:
+        """A message that a router has read: it is sent if the session's grant covers it."""
+        taken = self.fast_path.offer(offer, under_pressure or self._records.is_full, wall_ms, now_ms)
+        if taken is None:
+            self._counters.offers_ignored += 1
+        elif isinstance(taken, OfferRefusal):
+            self._counters.offers_refused[taken] += 1
+        else:
+            self._counters.offers_taken += 1
+            append = Append(encode_event(taken.sent))
+            append.fast_publish = taken.publish
+            self._records.add(append)
+
+    # --- from Kafka -------------------------------------------------------------------------------------------------------------
+
+    def confirmed(self, append: Append, now_ms: int) -> None:
+        """Kafka has the record, or the device was refused what it holds."""
+        if append.fast_publish is not None:
+            append.fast_publish.is_confirmed = True
+            self._write_due(now_ms)
+        self._records.take_answers(self._output.packets)
+
+    def refuse_publication(self, append: Append) -> bool:
+        """Answers 0x97 to a publication that is too large for Kafka. False: the packet has no such answer."""
+        answer, codec = append.answer, self._output.codec
+        packet_id = 0 if answer is None or codec is not V5 else plain_acknowledgement(answer.data)
+        if answer is None or not packet_id or answer.data[0] not in (framing.PUBACK, framing.PUBREC):
+            return False
+        refusal = PubAck if answer.data[0] == framing.PUBACK else PubRec
+        if refusal is PubRec:
+            self._publications.release(packet_id)
+        self._counters.publications_too_large += 1
+        refused = refusal(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED)
+        self._records.replace_answer(append, codec.encode(refused))
+        return True
+
+    # --- to the device ----------------------------------------------------------------------------------------------------------
+
+    def block(self, blocked: bool, now_ms: int) -> None:
+        """The device does not take what is written (True), or does again (False)."""
+        self.outbox.block(blocked)
+        self._write_due(now_ms)
+
+    def oldest_unanswered(self) -> PacketId:
+        """Returns the message that the device may have failed on; 0 = none, as far as is known.
+
+        What a device has not taken (`is_blocked`) it need not have got.
+        """
+        outbox = self.outbox  # it remembers that the device was blocked when the socket was lost
+        return 0 if outbox.is_blocked else outbox.oldest_unanswered()
+
+    def _write_due(self, now_ms: int) -> None:
+        while (due := self.outbox.next_due(now_ms)) is not None:
+            publish, waited_s = due
+            if isinstance(publish, FastPublish):
+                self._write_fast(publish, waited_s)
+            else:
+                self._write_publish(publish, waited_s)
+
+    def _write_publish(self, publish: SendPublish, waited_s: int) -> None:
+        """Encodes a PUBLISH. A message that the codec refuses is skipped; the session gives it up by `delivery_limit`."""
+        qos, packet_id, expiry_s = publish.qos, publish.packet_id, publish.expiry_interval_s
+        if expiry_s is not None:
+            expiry_s = _left_s(expiry_s, waited_s)
+        try:
+            encode = self._output.codec.encode_publish
+            data = encode(publish, qos=qos, packet_id=packet_id, dup=publish.dup, expiry_interval_s=expiry_s)
+        except (ValueError, OverflowError):
+            self._counters.unsendable += 1
+            if qos:
+                self.outbox.unwritten(packet_id)
+            return
+        self._output.packets.append(data)
+        self._counters.publishes_sent += 1
+
+    def _write_fast(self, fast: FastPublish, waited_s: int) -> None:
+        data = fast.data
+        if waited_s and fast.expiry_interval_s is not None:
+            expiry_s, encode = _left_s(fast.expiry_interval_s, waited_s), self._output.codec.encode_publish
+            data = encode(fast.message, qos=fast.qos, packet_id=fast.packet_id, expiry_interval_s=expiry_s)
+        self._output.packets.append(data)
+        self._counters.publishes_sent += 1
+        self._counters.fast_publishes_sent += 1
+
+
+def _left_s(expiry_s: int, waited_s: int) -> int:
+    """The time that a message waits here is taken off its Message Expiry Interval [MQTT-3.3.2-6]. What was given out does not
+    expire any more, so at least a second is left."""
+    return max(1, expiry_s - waited_s)
