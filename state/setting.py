@@ -18,6 +18,7 @@ HOUR: Final = 60 * MINUTE
 DAY: Final = 24 * HOUR
 KIB: Final = 1 << 10
 MIB: Final = 1 << 20
+GIB: Final = 1 << 30
 NEVER_MS: Final = NEVER_EXPIRES_S * SECOND
 """The longest duration, MQTT's own "never"; written `never`."""
 

@@ -9,6 +9,7 @@ from sinks.kafka.host_settings import HostSettings
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.routing.settings import RoutingSettings
 from state.records.settings import RecordLimits
 from state.setting import HOUR, KIB, MIB, MINUTE, SECOND, Setting
 from state.settings import SessionSettings
@@ -92,6 +93,7 @@ class GatewaySettings(HostSettings):
     shares_ports: bool = False  # with other gateway processes on this machine; the kernel shares the connections out
     device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
+    routing: RoutingSettings = field(default_factory=RoutingSettings)
     limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet
     session: SessionSettings = field(default_factory=SessionSettings)  # the engine's, for what is said before it has answered
     profiles: tuple[tuple[str, SessionSettings], ...] = ()  # (pattern of client ids, instead of `session`); the first match holds

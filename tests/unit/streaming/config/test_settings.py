@@ -16,6 +16,7 @@ from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.settings import RoutingSettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.records.settings import RecordLimits
@@ -96,7 +97,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
     [
         (
             GatewaySettings,
-            {"device_limits", "fast_path", "limits", "session", "profiles", "listeners", "rules", "shares_ports"}
+            {"device_limits", "fast_path", "routing", "limits", "session", "profiles", "listeners", "rules", "shares_ports"}
             | {"accept_timeout_ms", "topic_alias_maximum"}
             | FROM_ELSEWHERE,
         ),
@@ -108,6 +109,10 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
             FastPathSettings,
             {"messages_topic", "routes_topic", "max_lag", "pressure_loop_lag_ms", "pressure_unconfirmed", "pressure_offers"}
             | {"pressure_hold_ms"},
+        ),
+        (
+            RoutingSettings,
+            {"uplink_topic", "publications_topic", "subscriptions_topic", "retained_topic", "messages_topic"},
         ),
         (BridgeSettings, {"receive_maximum"} | FROM_ELSEWHERE),
         (

@@ -1,0 +1,44 @@
+"""Defines the settings of the matcher: the keys of [routing]."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from state.setting import GIB, MIB, Setting
+
+SharedStrategy: TypeAlias = Literal["sticky", "round_robin"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingSettings:
+    """Publications go to every client with a matching subscription. A matcher, in each gateway process or alone
+    (`inflight matcher`), finds the clients.
+    """
+
+    enabled: bool = Setting(
+        "true = publications of devices and backends reach the clients that subscribe to their topic"
+    ).default(False)
+    shared_strategy: SharedStrategy = Setting(
+        "which member of a shared subscription gets a message: sticky (the same one for each publisher while the members are the "
+        "same), round_robin (one after the other)"
+    ).default("sticky")
+    receipts: bool = Setting("true = a receipt for each delivery of a publication; each is a record of PREFIX.receipts").default(
+        False
+    )
+    max_fan_out: int = Setting(
+        "recipients a second for each publisher; QoS 0 copies beyond that are dropped and counted; 0 = no limit", (0, 100_000_000)
+    ).default(100_000)
+    max_retained_messages: int = Setting(
+        "retained messages of all topics; a device that asks for more gets 0x97", (0, 10_000_000)
+    ).default(100_000)
+    max_retained_bytes: int = Setting(
+        "topics, payloads and headers of all retained messages, which each gateway process holds in memory", (0, 64 * GIB)
+    ).default(256 * MIB)
+    group_id: str = Setting(
+        "consumer group by which matchers share the reading of PREFIX.uplink, PREFIX.publications and PREFIX.subscriptions",
+        min_length=1,
+    ).default("inflight-matchers")
+    uplink_topic: str = "inflight.uplink"
+    publications_topic: str = "inflight.publications"
+    subscriptions_topic: str = "inflight.subscriptions"
+    retained_topic: str = "inflight.retained"
+    messages_topic: str = "inflight.messages"
