@@ -232,6 +232,18 @@ def test_a_topic_that_looks_shared_finds_no_group() -> None:
     assert (list(found.clients), found.groups) == ([], ())
 
 
+def test_filters_that_nobody_has_any_more_cost_a_match_nothing() -> None:
+    """The shapes of filters are the only trace that they could leave."""
+    table = a_table(a=["x/+", "$share/g/+/y"], b=["x/+", "$share/g/+/y", "$share/h/+/y"])
+    assert list(table._shapes.candidates("x/y")) == ["x/y", "x/+", "+/y"]
+    assert table.end("a", 1)
+    assert list(table._shapes.candidates("x/y")) == ["x/y", "x/+", "+/y"]
+    assert table.replace("b", a_list(1, 1, "$share/h/+/y"))
+    assert list(table._shapes.candidates("x/y")) == ["x/y", "+/y"]
+    assert table.end("b", 1)
+    assert list(table._shapes.candidates("x/y")) == ["x/y"]
+
+
 def test_equal_filters_and_options_are_one_object() -> None:
     table = a_table(**{name: "".join(["fleet/", "+"]) for name in "abc"})
     for version in (1, 2):
