@@ -56,6 +56,7 @@ class PartitionSettings:
     events: int = _partitions("one client's events are in one of them, in order", 4)
     commands: int = _partitions("at least as many as there will ever be gateways: each gateway owns some", 8)
     uplink: int = _partitions("as many backends can share the reading", 4)
+    publications: int = _partitions("publications with one key are in one of them, in order; as many matchers can share them", 4)
     receipts: int = _partitions("as many backends can share the reading", 4)
     dead_letters: int = _partitions("as many backends can share the reading", 4)
 
@@ -67,6 +68,7 @@ class RetentionSettings:
     messages: int = _retention("the engine may stand still this long", 7 * DAY)
     events: int = _retention("the engine may stand still this long", 7 * DAY)
     uplink: int = _retention("backends may stand still this long", 7 * DAY)
+    publications: int = _retention("all matchers may stand still this long", 7 * DAY)
     receipts: int = _retention("backends may stand still this long", 7 * DAY)
     dead_letters: int = _retention("the time to look at them in Kafka; the Delta table keeps them", 30 * DAY)
     ledger: int = _retention("the archive may stand still this long", 7 * DAY)

@@ -1,10 +1,11 @@
-"""The ten topics: how they are created, and which settings of existing ones would lose data.
+"""The topics: how they are created, and which settings of existing ones would lose data.
 
-Every topic is keyed by client id. `inflight.messages` and `inflight.events` are the engine's input: what is gone from them before
-the engine has read it is lost, so compaction (which keeps one record of each client) and short retention are refused there.
-`inflight.throttle`, `inflight.leases` and `inflight.routes` are tables, so they are compacted and must be. Each record has the
-time at which the broker got it (LogAppendTime). Kafka deletes by that time and refuses a record from the future, messages
-expire by it, and gateways learn from it what time it is for all of them.
+All but `inflight.publications` and `inflight.retained` are keyed by client id. `inflight.messages` and `inflight.events` are the
+engine's input: what is gone from them before the engine has read it is lost, so compaction (which keeps one record of a client)
+and short retention are refused there. `inflight.throttle`, `inflight.leases`, `inflight.routes`, `inflight.subscriptions` and
+`inflight.retained` are tables, so they are compacted and must be. Each record has the time at which the broker got it
+(LogAppendTime). Kafka deletes by that time and refuses a record from the future, messages expire by it, and gateways learn from it
+what time it is for all of them.
 """
 
 import time
@@ -33,7 +34,7 @@ _TIMESTAMP_TYPE: Final = "message.timestamp.type"
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _COMMANDS_RETENTION_MS: Final = DAY
 """What no gateway has read by then is sent again by the session."""
-_PARTITIONS: Final = {"throttle": 4, "leases": 1}
+_PARTITIONS: Final = {"throttle": 4, "leases": 1, "subscriptions": 4, "retained": 4}
 """Each reader of these tables reads all of them."""
 _PARTITIONS_OF: Final = {"ledger": "messages", "routes": "messages"}
 """Topics that have as many as another one: the ledger grows with the messages, and a router reads both messages and routes."""
@@ -50,7 +51,21 @@ _BROKERS_TIME: Final = {
     "leases": "the connections of a device are put in order by the clocks of the gateways",
 }
 _ANY_TIME: Final = "Kafka deletes records of a writer whose clock is behind, and refuses those of one whose clock is ahead"
-_TABLES: Final = ("throttle", "leases", "routes")
+_TABLES: Final = ("throttle", "leases", "routes", "subscriptions", "retained")
+_OF_ALL: Final = (
+    "messages",
+    "events",
+    "commands",
+    "uplink",
+    "receipts",
+    "dead_letters",
+    "ledger",
+    "throttle",
+    "leases",
+    "routes",
+)
+_OF_ROUTING: Final = ("subscriptions", "publications", "retained")
+"""Topics that only `routing.enabled` needs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +130,7 @@ class TopicReport:
 
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
-    """The ten topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
+    """The topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
     names, retention = settings.topics, settings.topics.retention
     max_record_bytes = settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES
     plan = partial(
@@ -135,7 +150,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
         )
         for name in settings.dead_letter_topics
     )
-    keys = ("messages", "events", "commands", "uplink", "receipts", "dead_letters", "ledger", "throttle", "leases", "routes")
+    of_routing = _OF_ROUTING if settings.routing.enabled else ()
     own = (
         plan(
             name=getattr(names, key),
@@ -145,7 +160,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
             least_record_bytes=_LEAST_DEAD_LETTER_BYTES if key == "dead_letters" else max_record_bytes,
             brokers_time=_BROKERS_TIME.get(key, _ANY_TIME),
         )
-        for key in keys
+        for key in (*_OF_ALL, *of_routing)
     )
     return (*bound, *own)
 

@@ -10,6 +10,7 @@ from state.dead_letters.exchanges import DEAD_LETTERS
 from state.dead_letters.message_end import receipt_command
 from state.model import ClientId, Message, MessageId, Outcome
 from state.outbound.inflight_window import Delivery
+from state.records.routing import MAX_RECIPIENTS
 
 
 def unread(value: bytes | None, *, message_id: MessageId, accepted_ms: int) -> Message:
@@ -48,10 +49,18 @@ def refuse_message(message: Message, *, client_id: ClientId, detail: str, now_ms
     return (*refuse_event(message, client_id=client_id, detail=detail, now_ms=now_ms), receipt)
 
 
-def fault_of_key(key: bytes | None, *, max_client_id_bytes: int) -> str:
-    """Returns why a key is no client id, for people."""
+def fault_of_key(key: bytes | None, *, recipients: int = 0, max_client_id_bytes: int) -> str:
+    """Returns why a key is no client id, for people.
+
+    Args:
+        recipients: Headers that name a recipient.
+    """
+    if key is None and recipients > MAX_RECIPIENTS:
+        return f"the record names {recipients} recipients: at most {MAX_RECIPIENTS} are allowed in one record"
     if not key:
-        return "the record has no key: the key of a record is the client id that it is for"
+        return (
+            "the record has no key: the key is the client id that a record is for, or its headers recipient-CLIENT name several"
+        )
     try:
         key.decode()
     except UnicodeDecodeError:

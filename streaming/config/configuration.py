@@ -12,6 +12,7 @@ from sinks.mqtt.access.settings import AccessRule
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.settings import RoutingSettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.setting import Setting
@@ -49,6 +50,7 @@ class Configuration(BaseModel):
     gateway: Annotated[GatewaySettings, Table()] = GatewaySettings()
     limits: Annotated[DeviceLimits, Table(reloaded_by=("gateway",))] = DeviceLimits()
     fast_path: Annotated[FastPathSettings, Table()] = FastPathSettings()
+    routing: Annotated[RoutingSettings, Table()] = RoutingSettings()
     bridge: Annotated[BridgeSettings, Table()] = BridgeSettings()
     metrics: Annotated[MetricsSettings, Table()] = MetricsSettings()
     console: Annotated[ConsoleSettings, Table()] = ConsoleSettings()

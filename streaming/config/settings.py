@@ -22,6 +22,7 @@ from pydantic import ValidationError, model_validator
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.settings import RoutingSettings
 from state.model import DestinationKind
 from state.records.settings import RecordLimits
 from streaming.config.configuration import Configuration
@@ -94,6 +95,19 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         limits=settings.record_limits,
         session=settings.session_settings,
         profiles=settings.session_profiles,
+    )
+
+
+def routing_settings(settings: Settings) -> RoutingSettings:
+    """Returns what a matcher needs."""
+    topics = settings.topics
+    return replace(
+        settings.routing,
+        uplink_topic=topics.uplink,
+        publications_topic=topics.publications,
+        subscriptions_topic=topics.subscriptions,
+        retained_topic=topics.retained,
+        messages_topic=topics.messages,
     )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from state.dead_letters.quarantine import ROW_VERSION
 from state.model import Outcome
 from state.records.events import WAKE_UP_KEY
+from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from streaming.engine.intake.newer_events import refused_if_newer
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import UNADDRESSED, Function, SessionOperator
@@ -83,8 +84,11 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     had their effect when they are read, and are dropped. An event of a newer version ends the query (intake/newer_events.py).
 
     Of a record that is too large only its size goes on: it would need its size once more in each format on the way.
+
+    A message for several clients becomes one row for each recipient (state/records/routing.py).
     """
     limits = settings.limits
+    records = _for_each_recipient(records, settings)
     addressed = _is_client_id(F.col("key"), limits.max_client_id_bytes)
     is_event, value = F.col("topic") == settings.topics.events, F.col("value")
     if settings.stop_at_newer_events:
@@ -99,6 +103,7 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
         F.when(fits, F.col("headers")).alias("h"),
         F.when(fits, value).alias("v"),
         F.when(~addressed, F.when(fits, F.col("key")).otherwise(F.substring("key", 1, limits.max_client_id_bytes))).alias("k"),
+        F.col("recipient").alias("r"),
         F.when(~fits, size).alias("b"),
     )
     is_wake_up = is_event & F.col("key").eqNullSafe(F.lit(WAKE_UP_KEY))
@@ -172,6 +177,26 @@ def sessions_writer(
         # With an interval of 0 Spark would never ask its clock (streaming/engine/pacing).
         .trigger(processingTime=f"{max(1, trigger_interval_ms)} milliseconds")
     )
+
+
+def _for_each_recipient(records: DataFrame, settings: PipelineSettings) -> DataFrame:
+    """Explodes the recipients of messages without a key: into `key`, and into `recipient` what the record says of them.
+
+    Other records stay one row, with null as `recipient`. So does a record with more recipients than are allowed, which then
+    addresses nobody.
+    """
+    headers = F.col("headers")
+    named = F.filter(headers, lambda header: header["key"].startswith(RECIPIENT_PREFIX))
+    others = F.filter(headers, lambda header: ~header["key"].startswith(RECIPIENT_PREFIX))
+    names_several = F.col("key").isNull() & (F.col("topic") == settings.topics.messages) & (F.size(named) <= MAX_RECIPIENTS)
+    name = F.substr("one.key", F.lit(len(RECIPIENT_PREFIX) + 1))
+    is_one = F.col("one").isNotNull()
+    columns = {
+        "key": F.when(is_one, name.cast("binary")).otherwise(F.col("key")),
+        "headers": F.when(is_one, others).otherwise(headers),
+        "recipient": F.when(is_one, F.coalesce("one.value", F.lit(b""))),
+    }
+    return records.withColumn("one", F.explode_outer(F.when(names_several, named))).withColumns(columns).drop("one")
 
 
 def _in_few_tasks(records: DataFrame, spark: SparkSession) -> DataFrame:

@@ -16,7 +16,7 @@ from streaming.reload.access import lost_access_control
 from streaming.reload.changes import changed_settings, with_reloaded
 
 _log: Final = structlog.get_logger(__name__)
-AT_START: Final = ("kafka", "topics", "gateway", "listeners", "fast_path", "metrics")
+AT_START: Final = ("kafka", "topics", "gateway", "listeners", "fast_path", "routing", "metrics")
 """Tables in which a gateway needs a restart for keys that it does not reload. All others concern other processes."""
 
 

@@ -29,7 +29,11 @@ _PIECE_BYTES: Final = 1 << 18
 
 
 class RecordFacts(NamedTuple):
-    """A record of the log. size_bytes: after decompression. key: its first `MOST_KEY_BYTES`."""
+    """A record of the log. key: its first `MOST_KEY_BYTES`.
+
+    size_bytes: after decompression. One without a key may name a recipient in each header, and each gets a copy of the value, so
+    these copies count.
+    """
 
     offset: int
     timestamp_ms: int
@@ -76,6 +80,9 @@ def _records(batch: memoryview) -> Iterator[RecordFacts]:
         offset = base + content.varint()
         key_bytes = content.varint()
         key = content.take(min(key_bytes, MOST_KEY_BYTES)) if key_bytes >= 0 else None
+        if key is None and (value_bytes := content.varint()) > 0:
+            content.skip(value_bytes)
+            size += value_bytes * max(0, content.varint())
         yield RecordFacts(offset, greatest_ms if attributes & _LOG_APPEND_TIME else timestamp_ms, size, key)
 
 

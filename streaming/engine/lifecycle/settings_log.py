@@ -58,6 +58,7 @@ def pipeline_settings(
         policies=permitted(settings.policies, settings.permissions),
         exchanges=Exchanges(declared=settings.exchanges),
         limits=limits,
+        routing=settings.routing.enabled,
         receipts=engine.receipts,
         ledger=engine.ledger,
         max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,

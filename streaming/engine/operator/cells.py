@@ -31,6 +31,7 @@ class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
 
     timestamp_ms: Kafka's; producers may write nonsense. value: None = a tombstone.
     key: only where the key is no client id; everywhere else it is the key of the group.
+    recipient: what the record says of this client, if it names several (state/records/routing.py); None = its key names it.
     bytes_left_out: the size of a record that is too large to be taken in; headers and value stayed in the JVM. 0 = nothing.
     """
 
@@ -41,6 +42,7 @@ class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
     headers: tuple[Header, ...] = ()
     value: bytes | None = None
     key: bytes | None = None
+    recipient: bytes | None = None
     bytes_left_out: int = 0
 
 
@@ -53,7 +55,7 @@ def decode_source_record(cell: bytes) -> SourceRecord:
 
 
 def sorted_records(cells: Iterable[bytes]) -> list[SourceRecord]:
-    """Returns the records of a group by (source, partition, offset): the same order in every execution of the micro-batch."""
+    """Returns the records of a group in the same order in every execution of the micro-batch: by their places in the log."""
     records = [decode_source_record(cell) for cell in cells]
     if len(records) > 1:
         # Spark delivers the rows of a group in any order.
@@ -67,5 +69,5 @@ def cells_of(frames: Frames) -> Iterator[bytes]:
     return (cell for frame in frames for cell in frame.to_numpy()[:, RECORD_COLUMN])
 
 
-def _order(record: SourceRecord) -> tuple[int, int, int]:
-    return (record.source, record.partition, record.offset)
+def _order(record: SourceRecord) -> tuple[int, int, int, bytes]:
+    return (record.source, record.partition, record.offset, record.recipient or b"")  # a backend may name a client twice

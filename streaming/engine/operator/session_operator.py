@@ -43,6 +43,7 @@ from state.events import DeadlineReached, DropRequested, QuarantineRequest, Rest
 from state.model import Message
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
+from state.records.routing import RECIPIENT_PREFIX
 from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
@@ -226,7 +227,9 @@ class SessionOperator:
         output: list[SinkRecord] = []
         for record in records:
             too_large = fault_of_record(record, self._settings)
-            fault = too_large or fault_of_key(record.key, max_client_id_bytes=self._settings.limits.max_client_id_bytes)
+            recipients = sum(header.key.startswith(RECIPIENT_PREFIX) for header in record.headers)
+            max_client_id_bytes = self._settings.limits.max_client_id_bytes
+            fault = too_large or fault_of_key(record.key, recipients=recipients, max_client_id_bytes=max_client_id_bytes)
             if record.source == EVENTS:
                 output += self._unreadable(record, UNADDRESSED, fault, now_ms)
             else:

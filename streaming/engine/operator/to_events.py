@@ -37,6 +37,7 @@ def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: i
         default_message_id=position(settings.topics.messages, record.partition, record.offset),
         limits=settings.limits,
         position=Position(record.partition, record.offset),
+        recipient=record.recipient,
     )
 
 

@@ -1,6 +1,6 @@
 """Existing topics are checked: some lose data, others only might."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pytest
@@ -47,12 +47,22 @@ def test_a_topic_that_inflight_created_has_no_fault_on_one_broker(plan: TopicPla
     assert judge(plan, actual(plan), brokers=1) == ([], [])
 
 
-def test_only_the_three_tables_are_compacted() -> None:
-    assert [name for name, plan in PLANS.items() if plan.configs["cleanup.policy"] == "compact"] == [
-        "inflight.throttle",
-        "inflight.leases",
-        "inflight.routes",
-    ]
+def test_only_the_tables_are_compacted() -> None:
+    assert compacted(PLANS.values()) == ["inflight.throttle", "inflight.leases", "inflight.routes"]
+
+
+def test_routing_needs_three_topics_more_of_which_two_are_tables() -> None:
+    plans = planned_topics(Settings(routing={"enabled": True}))
+    assert {plan.name for plan in plans} - PLANS.keys() == {
+        "inflight.subscriptions",
+        "inflight.publications",
+        "inflight.retained",
+    }
+    assert compacted(plans)[-2:] == ["inflight.subscriptions", "inflight.retained"]
+
+
+def compacted(plans: Iterable[TopicPlan]) -> list[str]:
+    return [plan.name for plan in plans if plan.configs["cleanup.policy"] == "compact"]
 
 
 @pytest.mark.parametrize("name", INPUT)

@@ -45,6 +45,11 @@ def test_a_key_that_names_no_client_is_told_why(key: bytes | None, words: str) -
     assert words in fault_of_key(key, max_client_id_bytes=10)
 
 
+def test_a_record_for_too_many_recipients_is_told_how_many_are_allowed() -> None:
+    assert fault_of_key(None, recipients=501, max_client_id_bytes=10).startswith("the record names 501 recipients: at most 500")
+    assert "has no key" in fault_of_key(None, recipients=500, max_client_id_bytes=10)
+
+
 def test_a_record_that_is_not_taken_in_is_named_by_its_position() -> None:
     assert fault_of_size("t", 1, 5, size_bytes=10, max_bytes=9).startswith(
         "the record at offset 5 in partition 1 of t has 10 bytes after decompression: at most 9 are taken in"

@@ -28,7 +28,7 @@ from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
 from streaming.config.secrets import is_harmless_option
 from streaming.config.section import section_of, setting_of
-from streaming.config.settings import Settings, gateway_settings, load_settings
+from streaming.config.settings import Settings, gateway_settings, load_settings, routing_settings
 from streaming.config.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.settings import SettingsOfClients
@@ -147,6 +147,16 @@ def test_every_gateway_setting_can_be_configured() -> None:
     assert configured.rules == (AccessRule(users=("ann",), publish=("a/#",)),)
     assert (configured.events_topic, configured.commands_topic, configured.uplink_topic) == ("t.events", "t.commands", "t.uplink")
     assert configured.bootstrap_servers == "k:1"
+
+
+def test_a_matcher_and_the_engine_have_the_topics_of_the_prefix() -> None:
+    settings = Settings(routing={"enabled": True, "group_id": "g"}, topics={"prefix": "t"})
+    routing = routing_settings(settings)
+    topics = (routing.uplink_topic, routing.publications_topic, routing.subscriptions_topic, routing.retained_topic)
+    assert topics == ("t.uplink", "t.publications", "t.subscriptions", "t.retained")
+    assert (routing.messages_topic, routing.group_id, routing.enabled) == ("t.messages", "g", True)
+    engine = pipeline_settings(settings, commands_partitions=1)
+    assert (engine.routing, engine.topics.subscriptions) == (True, "t.subscriptions")
 
 
 def test_gateway_and_engine_share_limits_sessions_and_fast_path_settings() -> None:

@@ -47,6 +47,15 @@ def test_an_empty_header_counts_as_it_is_stored() -> None:
     assert with_headers.size_bytes - without.size_bytes >= 20_000
 
 
+def test_each_recipient_of_a_record_counts_its_copy_of_the_value() -> None:
+    headers = [(f"recipient-{number}", b"") for number in range(100)]
+    ((keyed,), (several,), (tombstone,)) = found(
+        batch((1, b"k", bytes(5_000), headers)) + batch((1, None, bytes(5_000), headers)) + batch((1, None, None, headers))
+    )
+    assert several.size_bytes == keyed.size_bytes - 1 + 100 * 5_000  # a record without a key has one byte less
+    assert tombstone.size_bytes < 3_000
+
+
 @pytest.mark.parametrize("codec", [1, 3, 4], ids=["gzip", "lz4", "zstd"])
 def test_a_record_of_many_megabytes_takes_no_memory(codec: int) -> None:
     data = batch((1, b"k", bytes(200 * MIB), []), (1, b"k", b"", []), codec=codec)
