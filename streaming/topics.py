@@ -4,8 +4,8 @@ All but `inflight.publications` and `inflight.retained` are keyed by client id. 
 engine's input: what is gone from them before the engine has read it is lost, so compaction (which keeps one record of a client)
 and short retention are refused there. `inflight.throttle`, `inflight.leases`, `inflight.routes`, `inflight.subscriptions` and
 `inflight.retained` are tables, so they are compacted and must be. Each record has the time at which the broker got it
-(LogAppendTime). Kafka deletes by that time and refuses a record from the future, messages expire by it, and gateways learn from it
-what time it is for all of them.
+(LogAppendTime). Kafka deletes by that time and refuses a record from the future, messages expire by it, and gateways learn from
+it what time it is for all of them.
 """
 
 import time
