@@ -13,8 +13,10 @@ from state.errors import UnreadableRecord
 from state.model import ClientId, Position
 from state.records.record import HEADER_BYTES
 from state.records.routes import Route
+from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from state.records.settings import RecordLimits
 
+_PREFIX_LENGTH: Final = len(RECIPIENT_PREFIX)
 _MOST_HEADERS: Final = RecordLimits().max_headers_bytes // HEADER_BYTES
 """A record with more is no message. An offer of a million headers would hold up all devices of a gateway."""
 
@@ -80,31 +82,20 @@ class OfferRouter:
 
     def read(self, partition: int, records: Iterable[ConsumedRecord], offers: Offers, *, under_pressure: bool) -> None:
         """The next records of a partition; adds to `offers`."""
-        previous_of, routes = self._memory.previous, self._routes
+        previous_of, destination_of = self._memory.previous, self._destination_of
         for record in records:
             key = record.key
             if key is None:
+                self._read_for_recipients(partition, record, offers, under_pressure)
                 continue
             previous = previous_of(partition, key, record.offset)
             try:
                 client_id = key.decode()
             except UnicodeDecodeError:
                 continue
-            here, route = self._connection_of(client_id), routes.of(key)
-            connection_id = 0 if here is None else here.connection_id
-            if route is not None and route.connection_id <= connection_id:
-                route = None  # it is here, or was elsewhere before
-            if route is None:
-                if here is None:
-                    continue
-                # In a burst this is most of what is read: to make an offer of it costs more than all the rest of reading it.
-                path = here.fast_path
-                if path is FastPathState.CLOSED:
-                    offers.closed += 1
-                    continue
-                if path is FastPathState.BROKEN:
-                    offers.broken += 1
-                    continue
+            destination = destination_of(client_id, key, offers)
+            if destination is None:
+                continue
             if under_pressure:
                 offers.dropped += 1
                 continue
@@ -115,14 +106,80 @@ class OfferRouter:
             if len(headers) > _MOST_HEADERS:
                 continue
             offer = OfferPublish(
-                connection_id=connection_id if route is None else route.connection_id,
+                connection_id=destination if isinstance(destination, int) else destination.connection_id,
                 position=Position(partition, record.offset),
                 previous=previous,
                 timestamp_ms=record.timestamp,
                 headers=headers,
                 payload=record.value or b"",
             )
-            if route is None:
+            if isinstance(destination, int):
                 offers.here.append((client_id, offer))
             elif len(offer.payload) <= self._max_payload_bytes:
-                offers.elsewhere.append(Elsewhere(client_id, offer, route))
+                offers.elsewhere.append(Elsewhere(client_id, offer, destination))
+
+    def _read_for_recipients(self, partition: int, record: ConsumedRecord, offers: Offers, under_pressure: bool) -> None:
+        """Reads a record without a key, which names its recipients (state/records/routing.py)."""
+        recipients: dict[str, bytes] = {}
+        others: list[tuple[str, bytes | None]] = []
+        try:
+            for header in record.headers:
+                name, value = header
+                if name.startswith(RECIPIENT_PREFIX):
+                    recipients[name[_PREFIX_LENGTH:]] = value or b""
+                else:
+                    others.append(header)
+        except UnreadableRecord:
+            # Spark may read recipients in it, so it may be a message before the next one of every client.
+            self._memory.assigned(partition, record.offset + 1)
+            return
+        if len(recipients) > MAX_RECIPIENTS:
+            self._memory.assigned(partition, record.offset + 1)
+            return
+        keys = [client_id.encode() for client_id in recipients]
+        all_previous = self._memory.previous_of_each(partition, keys, record.offset)
+        headers, payload = tuple(others), record.value or b""
+        position, timestamp_ms = Position(partition, record.offset), record.timestamp
+        for (client_id, recipient), key, previous in zip(recipients.items(), keys, all_previous, strict=True):
+            destination = self._destination_of(client_id, key, offers)
+            if destination is None:
+                continue
+            if under_pressure:
+                offers.dropped += 1
+                continue
+            if len(headers) > _MOST_HEADERS:
+                continue
+            offer = OfferPublish(
+                connection_id=destination if isinstance(destination, int) else destination.connection_id,
+                position=position,
+                previous=previous,
+                timestamp_ms=timestamp_ms,
+                headers=headers,
+                payload=payload,
+                recipient=recipient,
+            )
+            if isinstance(destination, int):
+                offers.here.append((client_id, offer))
+            elif len(offer.payload) <= self._max_payload_bytes:
+                offers.elsewhere.append(Elsewhere(client_id, offer, destination))
+
+    def _destination_of(self, client_id: ClientId, key: bytes, offers: Offers) -> int | Route | None:
+        """Returns the connection to which a message is offered: its id if it is in this process, else its route.
+
+        Returns None for a message that is not offered, and counts it if only its path is the reason.
+        """
+        here, route = self._connection_of(client_id), self._routes.of(key)
+        connection_id = 0 if here is None else here.connection_id
+        if route is not None and route.connection_id > connection_id:
+            return route
+        if here is None:  # a route to a connection of this process that is over
+            return None
+        # In a burst this is most of what is read: to make an offer of it costs more than all the rest of reading it.
+        path = here.fast_path
+        if path is FastPathState.CLOSED:
+            offers.closed += 1
+            return None
+        if path is FastPathState.BROKEN:
+            offers.broken += 1
+            return None
+        return connection_id

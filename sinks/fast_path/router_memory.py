@@ -5,6 +5,7 @@ by this router, so what it knows ends with the assignment of the partition.
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 _CLIENTS: Final = 65_536
@@ -48,6 +49,24 @@ class RouterMemory:
         previous = clients.pop(key, known.floor)
         clients[key] = offset
         if len(clients) > self._most:
-            _, forgotten = clients.popitem(last=False)
-            known.floor = max(known.floor, forgotten)
+            self._forget(known)
         return previous
+
+    def previous_of_each(self, partition: int, keys: Iterable[bytes], offset: int) -> list[int]:
+        """Does the same for a message with several recipients, and returns an earlier offset for each of them."""
+        known = self._partitions[partition]
+        if offset <= known.last:
+            known = self._partitions[partition] = _Partition(offset)
+        known.last = offset
+        clients, floor, previous = known.clients, known.floor, []
+        for key in keys:
+            previous.append(clients.pop(key, floor))
+            clients[key] = offset
+        while len(clients) > self._most:
+            self._forget(known)
+        return previous
+
+    def _forget(self, known: _Partition) -> None:
+        """Forgets the client that was silent for longest."""
+        _, forgotten = known.clients.popitem(last=False)
+        known.floor = max(known.floor, forgotten)

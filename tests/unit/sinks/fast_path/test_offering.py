@@ -136,3 +136,76 @@ def test_a_later_connection_elsewhere_gets_the_offer() -> None:
 def test_records_without_a_known_client_are_skipped() -> None:
     router = Router(a=5)
     assert router.read(Record(None, 10), Record(b"\xff", 11), Record(b"b", 12)).here == []
+
+
+def recipients(offset: int, *names: str, value: bytes | None = b"p", entry: bytes | None = b"r") -> Record:
+    """A record without a key."""
+    headers = [("mqtt-topic", b"t"), *((f"recipient-{name}", entry) for name in names), ("x", None)]
+    return Record(None, offset, value, tuple(headers))
+
+
+def offset_after(offers: Offers) -> list[tuple[str, int]]:
+    """Returns by client the message that its offer says to lie before it."""
+    return [(client_id, offer.previous) for client_id, offer in offers.here]
+
+
+class TestRecipients:
+    def test_each_recipient_gets_an_offer_with_its_own_header(self) -> None:
+        router = Router(a=5, b=6, d=7)
+        router.read(Record(b"b", 10))
+        record = recipients(11, "a", "b", "c")
+        record.headers += (("recipient-d", b"its own"),)
+        (first, second, third) = router.read(record).here
+        assert first == (
+            "a",
+            OfferPublish(
+                connection_id=5,
+                position=Position(2, 11),
+                previous=9,
+                timestamp_ms=1_000,
+                headers=(("mqtt-topic", b"t"), ("x", None)),
+                payload=b"p",
+                recipient=b"r",
+            ),
+        )
+        assert (second[0], second[1].connection_id, second[1].previous) == ("b", 6, 10)
+        assert (third[0], third[1].recipient) == ("d", b"its own")
+
+    def test_a_backend_may_name_recipients_without_a_value(self) -> None:
+        router = Router(a=5)
+        for offset, entry in ((10, None), (11, b"")):
+            ((_, offer),) = router.read(recipients(offset, "a", entry=entry, value=None)).here
+            assert (offer.recipient, offer.payload) == (b"", b"")
+
+    def test_a_recipient_elsewhere_gets_its_offer_there(self) -> None:
+        router = Router(a=5)
+        router.route("b", 6)
+        offers = router.read(recipients(10, "a", "b"), recipients(11, "b", value=b"long"))
+        assert [(found.client_id, found.offer.recipient, found.route.connection_id) for found in offers.elsewhere] == [
+            ("b", b"r", 6)
+        ]
+        assert offset_after(offers) == [("a", 9)]
+
+    def test_a_recipient_without_an_offer_is_remembered(self) -> None:
+        router = Router(a=5, b=6, c=7)
+        router.here["a"].fast_path, router.here["b"].fast_path = FastPathState.CLOSED, FastPathState.BROKEN
+        offers = router.read(recipients(10, "a", "b", "d"))
+        assert (offers.here, offers.closed, offers.broken) == ([], 1, 1)
+        assert router.read(recipients(11, "c"), under_pressure=True).dropped == 1
+        many = tuple((str(number), b"") for number in range(2_048))
+        router.read(Record(None, 12, headers=(*many, ("mqtt-topic", b"t"), ("recipient-d", b""))))
+        for name, here in (("a", 5), ("b", 6), ("d", 8)):
+            router.here[name] = Here(here)
+        assert offset_after(router.read(recipients(13, "a", "b", "c", "d"))) == [("a", 10), ("b", 10), ("c", 11), ("d", 12)]
+
+    def test_a_record_with_too_many_recipients_is_before_every_message(self) -> None:
+        router = Router(a=5, b=6)
+        assert len(router.read(recipients(10, *(str(number) for number in range(499)), "a")).here) == 1
+        router.read(Record(b"a", 11))
+        assert router.read(recipients(12, *(str(number) for number in range(500)), "a")).here == []
+        assert offset_after(router.read(recipients(13, "a", "b"))) == [("a", 12), ("b", 12)]
+
+    def test_unreadable_recipients_are_before_every_message(self) -> None:
+        """Spark may find names in them that are not found here."""
+        router = Router(a=5)
+        assert offset_after(router.read(Record(b"a", 10), WithoutHeaders(None, 11), Record(b"a", 12))) == [("a", 9), ("a", 11)]

@@ -50,14 +50,30 @@ def test_offsets_that_begin_again_forget_everything() -> None:
     assert router.previous(0, b"a", 22) == 19
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers(1, 3)), max_size=60), st.integers(1, 4), st.integers(0, 3))
-def test_there_is_never_a_message_of_the_client_in_between(steps: list[tuple[int, int]], clients: int, start: int) -> None:
-    """steps: the client, and how many offsets later."""
+def test_recipients_of_one_message_each_have_their_own_previous_one() -> None:
+    router = memory()
+    router.previous(0, b"a", 10)
+    assert router.previous_of_each(0, [b"a", b"b"], 11) == [10, 9]
+    assert router.previous_of_each(0, [b"a", b"b", b"c"], 12) == [11, 11, 9]
+    assert router.previous_of_each(0, [b"c"], 12) == [11], "offsets begin again"
+
+
+@given(
+    st.lists(st.tuples(st.lists(st.integers(0, 5), min_size=1, unique=True), st.integers(1, 3)), max_size=60),
+    st.integers(1, 4),
+    st.integers(0, 3),
+)
+def test_there_is_never_a_message_of_the_client_in_between(steps: list[tuple[list[int], int]], clients: int, start: int) -> None:
+    """steps: the clients, and how many offsets later."""
     router = memory(start, clients=clients)
     offset = start - 1
     seen: dict[int, int] = {}
-    for client, distance in steps:
+    for recipients, distance in steps:
         offset += distance
-        previous = router.previous(0, b"%d" % client, offset)
-        assert seen.get(client, -1) <= previous < offset
-        seen[client] = offset
+        if len(recipients) == 1:
+            all_previous = [router.previous(0, b"%d" % recipients[0], offset)]
+        else:
+            all_previous = router.previous_of_each(0, [b"%d" % client for client in recipients], offset)
+        for client, previous in zip(recipients, all_previous, strict=True):
+            assert seen.get(client, -1) <= previous < offset
+            seen[client] = offset
