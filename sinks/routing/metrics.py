@@ -1,0 +1,39 @@
+"""The counters of a matcher, and their collector for Prometheus (docs/metrics.md)."""
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+from sinks.collector import CountersCollector, by, count, gauge
+from sinks.kafka.append_times import AppendTimes
+
+
+@dataclass(slots=True, kw_only=True)
+class MatcherCounters:
+    """Numbers since the matcher started, each with its text for Prometheus. Only the matcher's threads change them."""
+
+    partitions_owned: int = gauge("Partitions of the topics with publications and subscriptions that this matcher reads")
+    lag: int = gauge("Records of these partitions that this matcher has not read")
+    clients: int = gauge("Clients with a list of subscriptions, offline ones included")
+    subscriptions: int = gauge("Subscriptions of all clients")
+    retained_messages: int = gauge("Retained messages of all topics")
+    retained_bytes: int = gauge("Topics, payloads and headers of these")
+    publications: int = count("Publications that were read")
+    publications_unmatched: int = count("Publications without a matching subscription")
+    publications_refused: Counter[str] = field(
+        default_factory=Counter, metadata=by("reason", "Publications that could not be routed, whatever the subscriptions")
+    )
+    recipients: int = count("Copies of publications that were written for clients")
+    recipients_shed: int = count("QoS 0 copies that were dropped because of routing.max_fan_out")
+    retained_sent: int = count("Retained messages that were written for new subscriptions")
+    records_written: int = count("Records that Kafka has confirmed")
+    restarts: int = count("New starts of the Kafka clients after a failure")
+    match_seconds: AppendTimes = field(
+        default_factory=AppendTimes, metadata={"text": "From reading publications to the confirmation of all their records"}
+    )
+
+
+class MatcherCollector(CountersCollector):
+    """Register it once with a prometheus-client registry."""
+
+    def __init__(self, counters: MatcherCounters) -> None:
+        super().__init__(counters, "inflight_matcher_")

@@ -1,0 +1,82 @@
+"""Holds what a process knows about subscriptions and retained messages, and applies the records of both topics to it."""
+
+import threading
+from collections.abc import Sequence
+from typing import Final
+
+from sinks.routing.retained_table import RetainedEntry, RetainedTable
+from sinks.routing.subscription_table import SubscriptionTable
+from state.errors import UNDECODABLE, UnreadableRecord
+from state.model import ClientId
+from state.records.messages import BrokenContract
+from state.records.publications import Publication, publication_in
+from state.records.record import HEADER_BYTES, Header
+from state.records.subscriptions import decode_subscriptions, ended_connection
+from state.records.uplink import INFLIGHT_ID
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class RoutingTables:
+    """The tables of a process. One thread reads records into them; others look things up while they hold `lock`.
+
+    Attributes:
+        subscriptions, retained: Look things up only with `lock`, except for `get` and `len`.
+        unreadable: Counts records that could not be decoded.
+    """
+
+    def __init__(self) -> None:
+        self.lock: Final = threading.Lock()
+        self.subscriptions = SubscriptionTable()
+        self.retained: RetainedTable[Publication] = RetainedTable()
+        self.unreadable = 0
+
+    def clear(self) -> None:
+        """Forgets everything, because the topics are read from the beginning."""
+        with self.lock:
+            self.subscriptions = SubscriptionTable()
+            self.retained = RetainedTable()
+
+    def read_list(self, key: bytes | None, value: bytes | None, headers: Headers) -> ClientId | None:
+        """Applies a record of `inflight.subscriptions`; the caller holds `lock`.
+
+        Returns:
+            The client if the record is lower than one before it: compaction would keep the wrong one. Whoever holds the client's
+            connection has to append its list again. None otherwise.
+        """
+        try:
+            client_id = (key or b"").decode()
+            if value is None:
+                is_highest = self.subscriptions.end(client_id, ended_connection(list(headers)))
+            else:
+                is_highest = self.subscriptions.replace(client_id, decode_subscriptions(value))
+        except (UnreadableRecord, *UNDECODABLE):
+            self.unreadable += 1
+            return None
+        return None if is_highest else client_id
+
+    def read_retained(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> None:
+        """Applies a record of `inflight.retained`; the caller holds `lock`. A record without a value deletes."""
+        topic = (key or b"").decode(errors="replace")
+        if not value:
+            self.retained.delete(topic)
+            return
+        try:
+            publication = publication_in(
+                [Header(name, content) for name, content in headers],
+                value,
+                accepted_ms=timestamp_ms,
+                default_message_id="",
+                is_uplink=any(name == INFLIGHT_ID for name, _ in headers),
+            )
+        except BrokenContract:
+            self.unreadable += 1
+            self.retained.delete(topic)
+            return
+        size = len(key or b"") + len(value) + sum(len(name) + len(content or b"") + HEADER_BYTES for name, content in headers)
+        self.retained.put(topic, RetainedEntry(publication, size, publication.message.expires_at_ms))
+
+    def delete_expired(self, now_ms: int) -> None:
+        """Frees the memory of expired retained messages. In Kafka they stay, because a newer one may stand behind them by now."""
+        with self.lock:
+            self.retained.delete_expired(now_ms)
