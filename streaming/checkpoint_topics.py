@@ -157,13 +157,7 @@ def _before_the_beginning(read: Offsets, beginnings: Offsets) -> Iterator[str]:
 
 def _recorded(files: CheckpointFiles) -> TopicIds | None:
     """Returns None if the checkpoint is of a version without the file, or the file is damaged."""
-    if (data := files.read(_FILE)) is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=TopicIds)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a power failure may have left half of it
-        _log.warning("checkpoint_topics_unreadable", file=files.path(_FILE), error=str(error), action="it is written anew")
-        return None
+    return files.decoded(_FILE, msgspec.json.Decoder(TopicIds).decode, otherwise="it is written anew")
 
 
 def _differ(one: str, other: str) -> bool:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from inflight.console.worker import Progress
 from inflight.local.spark_jars import spark_jars
@@ -126,33 +126,9 @@ class ReplayPlan:
     skipped: dict[str, int] = field(default_factory=dict)
 
 
-class History(Protocol):
-    """The queries of the pages, called on the worker's thread. They raise InflightError with a text for people."""
-
-    def sessions(self) -> SessionTotals: ...
-
-    def clients(self, prefix: str) -> Sequence[dict[str, Any]]: ...
-
-    def client(self, client_id: str) -> StoredClient: ...
-
-    def steps(self, client_id: str, on_progress: Progress) -> RecentSteps: ...
-
-    def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace: ...
-
-    def newest(self, on_progress: Progress) -> RecentSteps: ...
-
-    def letters(self, chosen: LettersFilter) -> Letters: ...
-
-    def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]: ...
-
-    def plan(self, chosen: LettersFilter) -> ReplayPlan: ...
-
-    def replay(self, plan: ReplayPlan, on_progress: Progress) -> int: ...
-
-
-class StoredHistory:
-    """Runs the queries on the stored data. The engine answers about sessions. The first query that needs Spark starts it; it ends
-    with the process.
+class History:
+    """Runs the queries on the worker's thread. The engine answers about sessions. The first query that needs Spark starts it; it
+    ends with the process. Methods raise InflightError with a text for people.
     """
 
     def __init__(self, settings: Settings) -> None:

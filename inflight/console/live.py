@@ -7,12 +7,13 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Final, Self
 
 import structlog
 
 from inflight.status.findings import Finding, findings
 from inflight.status.measurements import KafkaStatus, Measurements, rates
+from inflight.status.observer import Observer
 
 WINDOW_S: Final = 300.0
 """Age at which samples are dropped."""
@@ -23,14 +24,6 @@ _IDLE_INTERVAL_S: Final = 10.0
 _IDLE_AFTER_S: Final = 30.0
 _JOIN_S: Final = 10.0
 _log: Final = structlog.get_logger(__name__)
-
-
-class MeasurementSource(Protocol):
-    """`Observer` of inflight/status, or its replacement in tests."""
-
-    def probe_kafka(self) -> KafkaStatus: ...
-
-    def measure(self, kafka: KafkaStatus) -> Measurements: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +79,7 @@ class Live:
 
     def __init__(
         self,
-        observer: MeasurementSource,
+        observer: Observer,
         *,
         dead_letters_topic: str = "",
         interval_s: float = _INTERVAL_S,

@@ -71,8 +71,8 @@ class KafkaGeneration:
             config={
                 **connection_config(settings),
                 **record_config(settings),
-                "linger.ms": settings.linger_ms,
-                "batch.size": settings.batch_bytes,
+                "linger.ms": 0,
+                "batch.size": 65_536,
                 "message.timeout.ms": 0,
                 "request.timeout.ms": settings.attempt_timeout_ms,
                 "retry.backoff.ms": 50,

@@ -17,7 +17,7 @@ class ProducerSettings:
     max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
     min_connect_timeout_ms: a connection to Kafka gets at least this long to be made before another is tried; attempts and
     deadlines of sends run meanwhile. gRPC's and RocketMQ's MIN_CONNECT_TIMEOUT.
-    linger_ms, batch_bytes, compression: as Kafka's producers have them.
+    compression: of Kafka's batches (gzip, lz4, snappy, zstd); None = none.
     max_payload_bytes, max_headers_bytes, max_routing_keys, max_client_id_bytes: the engine's limits
     (`engine.max_payload_bytes`); a message beyond them would only become a dead letter.
     throttle_timeout_ms: how long the first send waits to learn which clients are throttled; then it is sent without knowing.
@@ -36,8 +36,6 @@ class ProducerSettings:
     min_connect_timeout_ms: int = 20_000
     max_pending_messages: int = 10_000
     max_pending_bytes: int = 64 * 1_048_576
-    linger_ms: int = 0
-    batch_bytes: int = 65_536
     compression: str | None = None
     max_payload_bytes: int = 262_144
     max_headers_bytes: int = 65_536
@@ -56,7 +54,6 @@ class ProducerSettings:
             "min_connect_timeout_ms": 100,
             "max_pending_messages": 1,
             "max_pending_bytes": self.max_payload_bytes + self.max_headers_bytes + self.max_client_id_bytes,
-            "linger_ms": 0,
             "throttle_timeout_ms": 0,
             "transaction_timeout_ms": 1_000,
         }

@@ -4,11 +4,9 @@ import asyncio
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 from sinks.bridge.bridge import Bridge
 from sinks.bridge.metrics import BridgeCounters
-from sinks.bridge.routes import Routes
 from sinks.bridge.settings import BridgeSettings
 from sinks.health import LoopHealth
 from sinks.host.broker_clock import BrokerClock
@@ -16,23 +14,6 @@ from sinks.host.clock_skew import ClockSkew
 from sinks.host.kafka_clients import command_tail, event_log
 from sinks.kafka.append import EventLog
 from sinks.kafka.tail import CommandTail
-from state.errors import InflightError
-
-
-class BridgeMisconfigured(InflightError):
-    """The bridge cannot start with these settings. The text says which key of [bridge] to change."""
-
-
-def check(settings: BridgeSettings) -> None:
-    """Raises BridgeMisconfigured for settings with which every connection would fail."""
-    try:
-        Routes(settings)
-    except ValueError as error:
-        raise BridgeMisconfigured(f"bridge: {error}") from error
-    for key in ("tls_cafile", "tls_certfile", "tls_keyfile"):
-        path = getattr(settings, key)
-        if settings.tls and path and not Path(path).is_file():
-            raise BridgeMisconfigured(f"bridge.{key}: there is no file {path}; write its path, or leave the key empty")
 
 
 async def serve(
@@ -53,11 +34,10 @@ async def serve(
 
     Raises:
         KafkaFailed: No broker of Kafka answers.
-        TopicMissing, BridgeMisconfigured: At the start.
+        TopicMissing: At the start.
         GroupInstanceTaken: Another process has the same `group_instance_id`. This can come later, after which `stop` is set.
         PartitionsAdded: A topic has got more partitions. `stop` is set.
     """
-    check(settings)
     counters = counters or BridgeCounters()
     clock = BrokerClock()
     skew = ClockSkew(on_measured=partial(setattr, counters, "clock_skew_seconds"))

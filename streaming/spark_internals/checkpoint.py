@@ -13,15 +13,17 @@ import re
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, TypeVar
 from urllib.parse import urlparse
 
+import structlog
 from pyspark.sql import SparkSession
 
+T = TypeVar("T")
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition: the offset of the first record that was not read."""
 
@@ -30,6 +32,7 @@ _LOCK_FILE: Final = "inflight.lock"
 _UNESCAPED: Final = re.compile(r"[\w/.,;:$&+=@!~*'()-]*")
 """Characters that java.net.URI leaves as they are in a path."""
 _LOCK_POLL_S: Final = 0.05
+_log: Final = structlog.get_logger(__name__)
 
 
 class PlannedBatch(NamedTuple):
@@ -37,23 +40,6 @@ class PlannedBatch(NamedTuple):
 
     batch_id: int
     is_committed: bool
-
-
-class _FileSystem(Protocol):
-    """Accesses files by their path."""
-
-    def names(self, folder: str) -> list[str]:
-        """Returns the names in a directory, without checksums; none if it does not exist."""
-
-    def read(self, path: str) -> bytes | None:
-        """Returns None if there is no such file."""
-
-    def size(self, path: str) -> int | None:
-        """Returns the bytes of a file; None if there is none."""
-
-    def replace(self, folder: str, name: str, data: bytes) -> None: ...
-
-    def delete(self, path: str) -> None: ...
 
 
 class CheckpointFiles:
@@ -69,7 +55,7 @@ class CheckpointFiles:
         """
         self._location = location
         self._folder = location if folder is None else f"{location}/{folder}"
-        self._system: _FileSystem = LocalFileSystem() if is_local_path(location) else HadoopFileSystem(spark, location)
+        self._system = LocalFileSystem() if is_local_path(location) else HadoopFileSystem(spark, location)
 
     def last_batch(self) -> PlannedBatch | None:
         """Returns None for a checkpoint without micro-batches."""
@@ -83,6 +69,18 @@ class CheckpointFiles:
     def read(self, name: str) -> bytes | None:
         """Returns None if there is no such file."""
         return self._system.read(self.path(name))
+
+    def decoded(self, name: str, decode: Callable[[bytes], T], *, otherwise: str) -> T | None:
+        """Returns what `decode` makes of a file; None if there is none, or `decode` raises ValueError.
+
+        A power failure may leave half of a file. Then the log says what is done `otherwise`.
+        """
+        data = self.read(name)
+        try:
+            return None if data is None else decode(data)
+        except ValueError as error:
+            _log.warning("checkpoint_file_unreadable", file=self.path(name), error=str(error), action=otherwise)
+            return None
 
     def size(self, name: str) -> int | None:
         """Returns the bytes of a file; None if there is none."""

@@ -27,7 +27,7 @@ def console(
     """
     from inflight.cli.logs import configure_logging
     from inflight.console.app import console_app
-    from inflight.console.history import StoredHistory
+    from inflight.console.history import History
     from inflight.console.live import Live
     from inflight.console.serving import serve
     from inflight.console.worker import QueryWorker
@@ -48,5 +48,5 @@ def console(
         Live(Observer(settings, more_metrics or ()), dead_letters_topic=settings.topics.dead_letters) as live,
         QueryWorker() as worker,
     ):
-        app = console_app(settings, live, worker, StoredHistory(settings))
+        app = console_app(settings, live, worker, History(settings))
         serve(app, section.host, section.port, on_ready=lambda address: say(f"{READY} console={address}"))

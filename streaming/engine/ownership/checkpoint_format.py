@@ -13,14 +13,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 import msgspec
-import structlog
 
 from streaming.engine.errors import NewerCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles
 
 CHECKPOINT_FORMAT: Final = 1
 _FILE: Final = "inflight.format"
-_log: Final = structlog.get_logger(__name__)
 
 
 class _FormatRecord(msgspec.Struct):
@@ -49,13 +47,7 @@ def record_format(files: CheckpointFiles) -> None:
 
 
 def _recorded(files: CheckpointFiles) -> _FormatRecord | None:
-    if (data := files.read(_FILE)) is None:
-        return None
-    try:
-        return msgspec.json.decode(data, type=_FormatRecord)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:  # a power failure may have left half of it
-        _log.warning("checkpoint_format_unreadable", file=files.path(_FILE), error=str(error), action="taken for an old one")
-        return None
+    return files.decoded(_FILE, msgspec.json.Decoder(_FormatRecord).decode, otherwise="taken for an old one")
 
 
 def _own_version() -> str:

@@ -265,14 +265,11 @@ def checkpoint_id(files: CheckpointFiles) -> str:
 
     A file that holds no UUID is replaced: a power failure may have left half of it.
     """
-    if (data := files.read(_FILE)) is not None:
-        try:
-            return str(uuid.UUID(data.decode()))
-        except ValueError:
-            _log.warning("checkpoint_id_unreadable", file=files.path(_FILE), action="the checkpoint gets a new one")
-    made = str(uuid.uuid4())
-    files.write(_FILE, made.encode())
-    return made
+    known = files.decoded(_FILE, lambda data: str(uuid.UUID(data.decode())), otherwise="the checkpoint gets a new id")
+    if known is None:
+        known = str(uuid.uuid4())
+        files.write(_FILE, known.encode())
+    return known
 
 
 def starting_offsets(topic: str, partitions: int, committed: Offsets) -> str:

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import msgspec
 import structlog
 from kafka import KafkaAdminClient
 
@@ -89,13 +90,7 @@ def record_partitions(files: CheckpointFiles, counts: PartitionCounts) -> None:
 
 def _recorded(files: CheckpointFiles) -> dict[str, int] | None:
     """Returns None if there is no readable file."""
-    if (data := files.read(_FILE)) is None:
-        return None
-    try:
-        return {topic: int(count) for topic, count in json.loads(data).items()}
-    except ValueError:
-        _log.warning("partitions_unreadable", file=files.path(_FILE), action="the offset log is asked")
-        return None
+    return files.decoded(_FILE, msgspec.json.Decoder(dict[str, int]).decode, otherwise="the offset log is asked")
 
 
 class PartitionWatch(KafkaPoller):

@@ -1,11 +1,9 @@
 """The section [bridge]: the same defaults as the bridge itself, and what is refused before anything starts."""
 
 import dataclasses
-from pathlib import Path
 
 import pytest
 
-from sinks.bridge.process import BridgeMisconfigured, check
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from streaming.config.errors import ConfigurationError
 from streaming.config.settings import Settings, bridge_settings, load_settings
@@ -52,10 +50,3 @@ def test_contradictions_are_refused_with_what_to_do(override: str, words: str) -
     with pytest.raises(ConfigurationError) as caught:
         load_settings(overrides=[override])
     assert words in str(caught.value)
-
-
-def test_a_missing_tls_file_is_named_before_anything_starts(tmp_path: Path) -> None:
-    settings = dataclasses.replace(BridgeSettings(), tls=True, tls_cafile=str(tmp_path / "none.pem"))
-    with pytest.raises(BridgeMisconfigured, match=r"bridge.tls_cafile"):
-        check(settings)
-    check(dataclasses.replace(settings, tls=False))

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from streaming.spark_internals.checkpoint import PlannedBatch
+from streaming.spark_internals.checkpoint import CheckpointFiles, PlannedBatch
 
 
 @dataclass
@@ -22,6 +22,8 @@ class MemoryFiles:
 
     def read(self, name: str) -> bytes | None:
         return self.found.get(name)
+
+    decoded = CheckpointFiles.decoded
 
     def size(self, name: str) -> int | None:
         return None if (data := self.found.get(name)) is None else len(data)
