@@ -1,5 +1,7 @@
 """Has the fixtures of many tests, says which tests share a process, and fails interoperability tests that are skipped."""
 
+import asyncio
+import inspect
 import os
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
@@ -101,6 +103,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
     items.sort(key=lambda item: _order_of(item.path.as_posix()))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    """Runs a test that is a coroutine, on a loop of its own."""
+    if not inspect.iscoroutinefunction(pyfuncitem.obj):
+        return None
+    asyncio.run(pyfuncitem.obj(**{name: pyfuncitem.funcargs[name] for name in pyfuncitem._fixtureinfo.argnames}))
+    return True
 
 
 @pytest.hookimpl(wrapper=True)

@@ -93,40 +93,36 @@ def settings_for(kafka: SharedKafka, prefix: str) -> BridgeSettings:
 
 
 @pytest.mark.parametrize("members", ["dynamic", "static"])
-def test_a_bridge_without_its_broker_lets_no_device_starve(kafka: SharedKafka, members: str) -> None:
+async def test_a_bridge_without_its_broker_lets_no_device_starve(kafka: SharedKafka, members: str) -> None:
     settings = settings_for(kafka, f"bridge-group-{members}")
     assert {partition_of(device.encode(), PARTITIONS) for device in DEVICES} == set(range(PARTITIONS))
+    lonely, other = OneBridge(is_away=True), OneBridge(is_away=False)
 
-    async def main() -> None:
-        lonely, other = OneBridge(is_away=True), OneBridge(is_away=False)
+    def is_held_by_other() -> bool:
+        return (lonely.owned, other.owned) == (0, PARTITIONS) and other.counters.devices == len(DEVICES)
 
-        def is_held_by_other() -> bool:
-            return (lonely.owned, other.owned) == (0, PARTITIONS) and other.counters.devices == len(DEVICES)
+    def is_shared() -> bool:
+        held = lonely.counters.devices, other.counters.devices
+        return lonely.owned == other.owned == PARTITIONS // 2 and all(held) and sum(held) == len(DEVICES)
 
-        def is_shared() -> bool:
-            held = lonely.counters.devices, other.counters.devices
-            return lonely.owned == other.owned == PARTITIONS // 2 and all(held) and sum(held) == len(DEVICES)
+    async with AsyncExitStack() as stack:
+        for name, bridge in (("lonely", lonely), ("other", other)):
+            own = dataclasses.replace(settings, name=name, group_instance_id=name if members == "static" else None)
+            await stack.enter_async_context(bridge.running(own))
+        await until(lambda: len(lonely.broker.attempts.get("lonely", ())) > 3, "its broker refuses it")
+        await until(is_held_by_other, "the bridge with a broker has every device")
+        await until(lambda: lonely.health.not_ready() == (NO_BROKER,), "it says why it is not ready")
 
-        async with AsyncExitStack() as stack:
-            for name, bridge in (("lonely", lonely), ("other", other)):
-                own = dataclasses.replace(settings, name=name, group_instance_id=name if members == "static" else None)
-                await stack.enter_async_context(bridge.running(own))
-            await until(lambda: len(lonely.broker.attempts.get("lonely", ())) > 3, "its broker refuses it")
-            await until(is_held_by_other, "the bridge with a broker has every device")
-            await until(lambda: lonely.health.not_ready() == (NO_BROKER,), "it says why it is not ready")
+        lonely.broker.is_away = False
+        await until(is_shared, "the broker is there, and they share the devices")
+        await until(lambda: lonely.health.not_ready() == (), "it is ready")
 
-            lonely.broker.is_away = False
-            await until(is_shared, "the broker is there, and they share the devices")
-            await until(lambda: lonely.health.not_ready() == (), "it is ready")
+        with capture_logs() as logs:
+            lonely.broker.is_away = True
+            await until(is_held_by_other, "the broker has stayed away, and the other bridge takes over")
+        assert [log["event"] for log in logs if log["event"].startswith("group_")] == ["group_left"]
+        await until(lambda: lonely.health.not_ready() == (NO_BROKER,), "it says why it is not ready")
 
-            with capture_logs() as logs:
-                lonely.broker.is_away = True
-                await until(is_held_by_other, "the broker has stayed away, and the other bridge takes over")
-            assert [log["event"] for log in logs if log["event"].startswith("group_")] == ["group_left"]
-            await until(lambda: lonely.health.not_ready() == (NO_BROKER,), "it says why it is not ready")
-
-            lonely.broker.is_away = False
-            await until(is_shared, "the broker is there again, and they share the devices again")
-        assert (lonely.counters.devices, other.counters.devices) == (0, 0)
-
-    asyncio.run(main())
+        lonely.broker.is_away = False
+        await until(is_shared, "the broker is there again, and they share the devices again")
+    assert (lonely.counters.devices, other.counters.devices) == (0, 0)

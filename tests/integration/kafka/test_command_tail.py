@@ -1,6 +1,5 @@
 """The command tail on a real broker: where it begins, what it commits, who has a partition."""
 
-import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
@@ -93,85 +92,69 @@ def all_of(listener: Listener) -> bool:
     return listener.owned == set(range(PARTITIONS))
 
 
-def test_it_begins_at_the_end_and_goes_on_where_it_was(kafka: SharedKafka, topic: str) -> None:
-    async def main() -> None:
-        write(kafka, topic, b"before anybody came")
-        first, second = Listener(), Listener()
-        async with tail(kafka, topic, first):
-            await until(lambda: all_of(first), "it has its partitions")
-            write(kafka, topic, b"1", b"2")
-            await until(lambda: first.certain == [b"1", b"2"], "a commit has shown that the partition is still ours")
-        assert committed(kafka, topic) == {0: 3, 1: 0, 2: 0, 3: 0}
-        write(kafka, topic, b"3")
-        async with tail(kafka, topic, second):
-            await until(lambda: second.values, "the next process reads on")
-        assert (first.values, second.values) == ([b"1", b"2"], [b"3"])
-
-    asyncio.run(main())
+async def test_it_begins_at_the_end_and_goes_on_where_it_was(kafka: SharedKafka, topic: str) -> None:
+    write(kafka, topic, b"before anybody came")
+    first, second = Listener(), Listener()
+    async with tail(kafka, topic, first):
+        await until(lambda: all_of(first), "it has its partitions")
+        write(kafka, topic, b"1", b"2")
+        await until(lambda: first.certain == [b"1", b"2"], "a commit has shown that the partition is still ours")
+    assert committed(kafka, topic) == {0: 3, 1: 0, 2: 0, 3: 0}
+    write(kafka, topic, b"3")
+    async with tail(kafka, topic, second):
+        await until(lambda: second.values, "the next process reads on")
+    assert (first.values, second.values) == ([b"1", b"2"], [b"3"])
 
 
-def test_a_second_process_gets_partitions_and_the_first_keeps_the_others(kafka: SharedKafka, topic: str) -> None:
-    async def main() -> None:
-        first, second = Listener(), Listener()
-        async with tail(kafka, topic, first):
-            await until(lambda: all_of(first), "the first has all")
-            async with tail(kafka, topic, second, session_timeout_ms=LONG_TIMEOUT_MS):
-                await until(lambda: len(second.owned) == len(first.owned) == 2, "they share")
-                assert not first.owned & second.owned
-                assert first.assignments == PARTITIONS, "what it keeps it has not given up in between"
-                for partition in range(PARTITIONS):
-                    write(kafka, topic, b"%d" % partition, partition=partition)
-                await until(lambda: len(first.values + second.values) == PARTITIONS, "each record is read")
-                assert {int(value) for value in first.values} == first.owned
-            await until(lambda: all_of(first), "the first has all again, at once", within_s=AT_ONCE_S)
-
-    asyncio.run(main())
+async def test_a_second_process_gets_partitions_and_the_first_keeps_the_others(kafka: SharedKafka, topic: str) -> None:
+    first, second = Listener(), Listener()
+    async with tail(kafka, topic, first):
+        await until(lambda: all_of(first), "the first has all")
+        async with tail(kafka, topic, second, session_timeout_ms=LONG_TIMEOUT_MS):
+            await until(lambda: len(second.owned) == len(first.owned) == 2, "they share")
+            assert not first.owned & second.owned
+            assert first.assignments == PARTITIONS, "what it keeps it has not given up in between"
+            for partition in range(PARTITIONS):
+                write(kafka, topic, b"%d" % partition, partition=partition)
+            await until(lambda: len(first.values + second.values) == PARTITIONS, "each record is read")
+            assert {int(value) for value in first.values} == first.owned
+        await until(lambda: all_of(first), "the first has all again, at once", within_s=AT_ONCE_S)
 
 
-def test_offsets_that_the_log_does_not_have_any_more_cost_no_new_record(kafka: SharedKafka, topic: str) -> None:
+async def test_offsets_that_the_log_does_not_have_any_more_cost_no_new_record(kafka: SharedKafka, topic: str) -> None:
     """Retention has deleted what was committed, while nobody read."""
-
-    async def main() -> None:
-        listener = Listener()
-        async with tail(kafka, topic, listener):
-            await until(lambda: all_of(listener), "it has its partitions")
-        write(kafka, topic, b"deleted", b"deleted, too")
-        admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-        admin.delete_records({TopicPartition(topic, 0): 2})
-        admin.close()
-        async with tail(kafka, topic, listener):
-            await until(lambda: all_of(listener), "it has its partitions")
-            write(kafka, topic, b"new")
-            await until(lambda: listener.values, "it reads")
-        assert listener.values == [b"new"]
-
-    asyncio.run(main())
+    listener = Listener()
+    async with tail(kafka, topic, listener):
+        await until(lambda: all_of(listener), "it has its partitions")
+    write(kafka, topic, b"deleted", b"deleted, too")
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    admin.delete_records({TopicPartition(topic, 0): 2})
+    admin.close()
+    async with tail(kafka, topic, listener):
+        await until(lambda: all_of(listener), "it has its partitions")
+        write(kafka, topic, b"new")
+        await until(lambda: listener.values, "it reads")
+    assert listener.values == [b"new"]
 
 
-def test_a_name_is_taken_over_by_the_newest_process_and_the_older_one_ends(kafka: SharedKafka, topic: str) -> None:
-    async def main() -> None:
-        old, new = Listener(), Listener()
-        async with tail(kafka, topic, old, name="gateway-0") as older:
-            await until(lambda: all_of(old), "the older one has all")
-            async with tail(kafka, topic, new, name="gateway-0") as newer:
-                await until(lambda: all_of(new), "the newer one has all")
-                await until(lambda: not old.owned, "the older one has none")
-                with pytest.raises(GroupInstanceTaken, match="has taken the partitions over"):
-                    await until(lambda: older.check() or False, "it is told")
-                newer.check()
-
-    asyncio.run(main())
+async def test_a_name_is_taken_over_by_the_newest_process_and_the_older_one_ends(kafka: SharedKafka, topic: str) -> None:
+    old, new = Listener(), Listener()
+    async with tail(kafka, topic, old, name="gateway-0") as older:
+        await until(lambda: all_of(old), "the older one has all")
+        async with tail(kafka, topic, new, name="gateway-0") as newer:
+            await until(lambda: all_of(new), "the newer one has all")
+            await until(lambda: not old.owned, "the older one has none")
+            with pytest.raises(GroupInstanceTaken, match="has taken the partitions over"):
+                await until(lambda: older.check() or False, "it is told")
+            newer.check()
 
 
-def test_a_restart_under_a_name_gets_its_partitions_back(kafka: SharedKafka, topic: str) -> None:
-    async def main() -> None:
-        stays, first, again = Listener(), Listener(), Listener()
-        async with tail(kafka, topic, stays, name="stays"):
-            async with tail(kafka, topic, first, name="restarts", session_timeout_ms=LONG_TIMEOUT_MS):
-                await until(lambda: len(stays.owned) == len(first.owned) == 2, "they share")
-                its = set(first.owned)
-            async with tail(kafka, topic, again, name="restarts", session_timeout_ms=LONG_TIMEOUT_MS):
-                await until(lambda: again.owned == its, "it has the same", within_s=AT_ONCE_S)
-            assert len(stays.owned) == 2
-
-    asyncio.run(main())
+async def test_a_restart_under_a_name_gets_its_partitions_back(kafka: SharedKafka, topic: str) -> None:
+    stays, first, again = Listener(), Listener(), Listener()
+    async with tail(kafka, topic, stays, name="stays"):
+        async with tail(kafka, topic, first, name="restarts", session_timeout_ms=LONG_TIMEOUT_MS):
+            await until(lambda: len(stays.owned) == len(first.owned) == 2, "they share")
+            its = set(first.owned)
+        async with tail(kafka, topic, again, name="restarts", session_timeout_ms=LONG_TIMEOUT_MS):
+            await until(lambda: again.owned == its, "it has the same", within_s=AT_ONCE_S)
+        assert len(stays.owned) == 2

@@ -18,7 +18,7 @@ def test_it_is_alive_and_not_ready_before_and_after_the_loop_runs() -> None:
     assert (health.not_alive(), health.not_ready()) == ((), (STOPPING,))
 
 
-def test_what_is_missing_is_what_the_loop_found_last() -> None:
+async def test_what_is_missing_is_what_the_loop_found_last() -> None:
     health = LoopHealth()
     found: list[Iterable[UnmetCondition]] = [(NO_LEASE,), ()]
     looked = asyncio.Event()
@@ -28,14 +28,11 @@ def test_what_is_missing_is_what_the_loop_found_last() -> None:
             looked.set()
         return found.pop(0) if len(found) > 1 else found[0]
 
-    async def run() -> None:
-        with health.watching(look):
-            assert health.not_ready() == (NO_LEASE,)
-            async with asyncio.timeout(10):
-                await looked.wait()
-            assert health.not_ready() == ()
-
-    asyncio.run(run())
+    with health.watching(look):
+        assert health.not_ready() == (NO_LEASE,)
+        async with asyncio.timeout(10):
+            await looked.wait()
+        assert health.not_ready() == ()
 
 
 def test_a_loop_that_does_nothing_is_not_alive_and_therefore_not_ready() -> None:

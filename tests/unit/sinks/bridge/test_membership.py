@@ -37,74 +37,59 @@ async def timers_have_fired() -> None:
     await until(lambda: "leave" in tail.calls, "another bridge leaves")
 
 
-def test_a_bridge_that_never_had_its_broker_is_in_no_group() -> None:
-    async def main() -> None:
-        tail = Tail()
-        membership(tail).broker_down()
-        await timers_have_fired()
-        assert tail.calls == []
-
-    asyncio.run(main())
+async def test_a_bridge_that_never_had_its_broker_is_in_no_group() -> None:
+    tail = Tail()
+    membership(tail).broker_down()
+    await timers_have_fired()
+    assert tail.calls == []
 
 
-def test_it_leaves_once_for_each_outage_and_joins_again() -> None:
-    async def main() -> None:
-        tail = Tail()
-        group = membership(tail)
-        group.broker_up()
-        group.broker_up()
-        assert tail.calls == ["start"]
-        with capture_logs() as logs:
-            for _attempt in range(3):
-                group.broker_down()
-                await timers_have_fired()
-            assert tail.calls == ["start", "leave"]
-            group.broker_up()
-        assert tail.calls == ["start", "leave", "start"]
-        ours = [(log["event"], log["reason"]) for log in logs]
-        assert ours.count(("group_joined", "connected to the broker")) >= 1
-        assert ours.count(("group_left", "the broker has been away for 0 s")) >= 1
-
-    asyncio.run(main())
-
-
-def test_a_short_outage_moves_no_partitions() -> None:
-    async def main() -> None:
-        tail = Tail()
-        group = membership(tail)
-        group.broker_up()
-        group.broker_down()
-        group.broker_up()
-        await timers_have_fired()
-        assert tail.calls == ["start"]
-
-    asyncio.run(main())
-
-
-def test_a_bridge_that_stops_leaves_with_its_tail() -> None:
-    async def main() -> None:
-        tail = Tail()
-        group = membership(tail)
-        group.broker_up()
-        group.broker_down()
-        group.stop()
-        await timers_have_fired()
-        assert tail.calls == ["start"]
-
-    asyncio.run(main())
-
-
-def test_the_time_runs_from_the_first_connection_that_ends() -> None:
-    async def main() -> None:
-        tail = Tail()
-        group = membership(tail, leave_after_s=0.05)
-        group.broker_up()
-        loop = asyncio.get_running_loop()
-        group.broker_down()
-        first = loop.time()
-        while "leave" not in tail.calls:
-            assert loop.time() - first < 60
+async def test_it_leaves_once_for_each_outage_and_joins_again() -> None:
+    tail = Tail()
+    group = membership(tail)
+    group.broker_up()
+    group.broker_up()
+    assert tail.calls == ["start"]
+    with capture_logs() as logs:
+        for _attempt in range(3):
             group.broker_down()
-            await asyncio.sleep(0.001)
+            await timers_have_fired()
+        assert tail.calls == ["start", "leave"]
+        group.broker_up()
+    assert tail.calls == ["start", "leave", "start"]
+    ours = [(log["event"], log["reason"]) for log in logs]
+    assert ours.count(("group_joined", "connected to the broker")) >= 1
+    assert ours.count(("group_left", "the broker has been away for 0 s")) >= 1
 
-    asyncio.run(main())
+
+async def test_a_short_outage_moves_no_partitions() -> None:
+    tail = Tail()
+    group = membership(tail)
+    group.broker_up()
+    group.broker_down()
+    group.broker_up()
+    await timers_have_fired()
+    assert tail.calls == ["start"]
+
+
+async def test_a_bridge_that_stops_leaves_with_its_tail() -> None:
+    tail = Tail()
+    group = membership(tail)
+    group.broker_up()
+    group.broker_down()
+    group.stop()
+    await timers_have_fired()
+    assert tail.calls == ["start"]
+
+
+async def test_the_time_runs_from_the_first_connection_that_ends() -> None:
+    tail = Tail()
+    group = membership(tail, leave_after_s=0.05)
+    group.broker_up()
+    loop = asyncio.get_running_loop()
+    group.broker_down()
+    first = loop.time()
+    while "leave" not in tail.calls:
+        assert loop.time() - first < 60
+        group.broker_down()
+        await asyncio.sleep(0.001)

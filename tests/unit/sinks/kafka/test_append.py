@@ -106,151 +106,128 @@ def on_another_thread(action: Any) -> None:
     thread.join()
 
 
-def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: FakeProducer) -> None:
-    async def scenario() -> None:
-        log = await started()
-        done: list[tuple[int, Exception | None, int]] = []
-        for number in range(3):
-            log.append(
-                "events", b"k", b"v", None, lambda error, number=number: done.append((number, error, threading.get_ident()))
-            )
-        on_another_thread(producer.answer_all)
-        assert done == []
+async def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer: FakeProducer) -> None:
+    log = await started()
+    done: list[tuple[int, Exception | None, int]] = []
+    for number in range(3):
+        log.append("events", b"k", b"v", None, lambda error, number=number: done.append((number, error, threading.get_ident())))
+    on_another_thread(producer.answer_all)
+    assert done == []
+    await asyncio.sleep(0)
+    assert done == [(number, None, threading.get_ident()) for number in range(3)]
+    await log.close(1)
+    assert producer.closed
+
+
+async def test_a_partition_with_five_records_in_flight_holds_the_rest(producer: FakeProducer) -> None:
+    log = await started("leases", "events")
+    done: list[bytes] = []
+    values = [b"%d" % number for number in range(12)]
+    for value in values:
+        log.append("leases", b"k", value, None, lambda error, value=value: done.append(value))  # it has one partition
+    assert producer.values() == values[:5]
+    log.append("events", b"k", b"another partition", None, lambda error: None)
+    assert producer.values() == [*values[:5], b"another partition"]
+    for sent in producer.sent[:4]:
+        sent.answer()
+    await asyncio.sleep(0)
+    assert len(producer.sent) == 6
+    producer.sent[4].answer()
+    await asyncio.sleep(0)
+    assert producer.values()[6:] == values[5:]
+    producer.answer_all()
+    await asyncio.sleep(0)
+    assert done == values
+    await log.close(1)
+
+
+async def test_more_than_five_waiting_records_are_sent_as_a_group(producer: FakeProducer) -> None:
+    log = await started("leases")
+
+    def append(records: int) -> None:
+        for _ in range(records):
+            log.append("leases", b"k", b"v", None, lambda error: None)
+
+    async def answer(sent: list[Sent]) -> None:
+        for record in sent:
+            record.answer()
         await asyncio.sleep(0)
-        assert done == [(number, None, threading.get_ident()) for number in range(3)]
-        await log.close(1)
-        assert producer.closed
 
-    asyncio.run(scenario())
-
-
-def test_a_partition_with_five_records_in_flight_holds_the_rest(producer: FakeProducer) -> None:
-    async def scenario() -> None:
-        log = await started("leases", "events")
-        done: list[bytes] = []
-        values = [b"%d" % number for number in range(12)]
-        for value in values:
-            log.append("leases", b"k", value, None, lambda error, value=value: done.append(value))  # it has one partition
-        assert producer.values() == values[:5]
-        log.append("events", b"k", b"another partition", None, lambda error: None)
-        assert producer.values() == [*values[:5], b"another partition"]
-        for sent in producer.sent[:4]:
-            sent.answer()
-        await asyncio.sleep(0)
-        assert len(producer.sent) == 6
-        producer.sent[4].answer()
-        await asyncio.sleep(0)
-        assert producer.values()[6:] == values[5:]
-        producer.answer_all()
-        await asyncio.sleep(0)
-        assert done == values
-        await log.close(1)
-
-    asyncio.run(scenario())
+    append(5 + 5)
+    await answer(producer.sent[:5])
+    assert [record.in_group for record in producer.sent[5:]] == [False] * 5
+    append(6)
+    await answer(producer.sent[5:10])
+    assert [record.in_group for record in producer.sent[10:]] == [True] * 6
+    await answer(producer.sent[10:13])
+    append(1)  # behind three of a group: it must not overtake them
+    assert [record.in_group for record in producer.sent[16:]] == [True]
+    await answer(producer.sent[13:])
+    append(1)
+    assert [record.in_group for record in producer.sent[17:]] == [False]
+    producer.answer_all()
+    await log.close(1)
 
 
-def test_more_than_five_waiting_records_are_sent_as_a_group(producer: FakeProducer) -> None:
-    async def scenario() -> None:
-        log = await started("leases")
-
-        def append(records: int) -> None:
-            for _ in range(records):
-                log.append("leases", b"k", b"v", None, lambda error: None)
-
-        async def answer(sent: list[Sent]) -> None:
-            for record in sent:
-                record.answer()
-            await asyncio.sleep(0)
-
-        append(5 + 5)
-        await answer(producer.sent[:5])
-        assert [record.in_group for record in producer.sent[5:]] == [False] * 5
-        append(6)
-        await answer(producer.sent[5:10])
-        assert [record.in_group for record in producer.sent[10:]] == [True] * 6
-        await answer(producer.sent[10:13])
-        append(1)  # behind three of a group: it must not overtake them
-        assert [record.in_group for record in producer.sent[16:]] == [True]
-        await answer(producer.sent[13:])
-        append(1)
-        assert [record.in_group for record in producer.sent[17:]] == [False]
-        producer.answer_all()
-        await log.close(1)
-
-    asyncio.run(scenario())
+async def test_what_waits_behind_a_record_that_is_given_up_is_not_sent(producer: FakeProducer) -> None:
+    log = await started("leases")
+    failed: list[bytes] = []
+    values = [b"%d" % number for number in range(8)]
+    for value in values:
+        log.append("leases", b"k", value, None, lambda error, value=value: failed.append(value) if error else None)
+    producer.sent[0].answer(LATE)
+    await asyncio.sleep(0)
+    assert failed == [values[0], *values[5:]]
+    for sent in producer.sent[1:]:
+        sent.answer(LATE)
+    await asyncio.sleep(0)
+    assert sorted(failed) == values
+    assert producer.values() == values[:5]
+    await log.close(1)
 
 
-def test_what_waits_behind_a_record_that_is_given_up_is_not_sent(producer: FakeProducer) -> None:
-    async def scenario() -> None:
-        log = await started("leases")
-        failed: list[bytes] = []
-        values = [b"%d" % number for number in range(8)]
-        for value in values:
-            log.append("leases", b"k", value, None, lambda error, value=value: failed.append(value) if error else None)
-        producer.sent[0].answer(LATE)
-        await asyncio.sleep(0)
-        assert failed == [values[0], *values[5:]]
-        for sent in producer.sent[1:]:
-            sent.answer(LATE)
-        await asyncio.sleep(0)
-        assert sorted(failed) == values
-        assert producer.values() == values[:5]
-        await log.close(1)
-
-    asyncio.run(scenario())
-
-
-def test_the_duration_of_each_append_is_reported(producer: FakeProducer) -> None:
-    async def scenario() -> None:
-        took: list[float] = []
-        log = await started(took=took.append)
-        log.append("events", b"k", b"v", None, lambda error: None)
-        await asyncio.sleep(0.02)
-        on_another_thread(producer.answer_all)
-        await asyncio.sleep(0)
-        (seconds,) = took
-        assert 0.02 <= seconds < DEADLINE_S
-        await log.close(1)
-
-    asyncio.run(scenario())
+async def test_the_duration_of_each_append_is_reported(producer: FakeProducer) -> None:
+    took: list[float] = []
+    log = await started(took=took.append)
+    log.append("events", b"k", b"v", None, lambda error: None)
+    await asyncio.sleep(0.02)
+    on_another_thread(producer.answer_all)
+    await asyncio.sleep(0)
+    (seconds,) = took
+    assert 0.02 <= seconds < DEADLINE_S
+    await log.close(1)
 
 
 @pytest.mark.parametrize("is_brokers", [True, False])
-def test_the_brokers_time_of_the_observed_topic_is_reported(producer: FakeProducer, is_brokers: bool) -> None:
-    async def scenario() -> None:
-        seen: list[tuple[int, float]] = []
-        log = await started(
-            "events", "leases", observed_topic="leases", observe=lambda broker_ms, took_ms: seen.append((broker_ms, took_ms))
-        )
-        for topic in "events", "leases":
-            log.append(topic, b"k", b"v", None, lambda error: None)
-        await asyncio.sleep(0.02)
-        on_another_thread(lambda: producer.answer_all(1 if is_brokers else None))
-        await asyncio.sleep(0)
-        assert [time_ms for time_ms, _ in seen] == ([1] if is_brokers else [])
-        assert all(20 <= took_ms < 1_000 * DEADLINE_S for _, took_ms in seen)
-        await log.close(1)
-
-    asyncio.run(scenario())
+async def test_the_brokers_time_of_the_observed_topic_is_reported(producer: FakeProducer, is_brokers: bool) -> None:
+    seen: list[tuple[int, float]] = []
+    log = await started(
+        "events", "leases", observed_topic="leases", observe=lambda broker_ms, took_ms: seen.append((broker_ms, took_ms))
+    )
+    for topic in "events", "leases":
+        log.append(topic, b"k", b"v", None, lambda error: None)
+    await asyncio.sleep(0.02)
+    on_another_thread(lambda: producer.answer_all(1 if is_brokers else None))
+    await asyncio.sleep(0)
+    assert [time_ms for time_ms, _ in seen] == ([1] if is_brokers else [])
+    assert all(20 <= took_ms < 1_000 * DEADLINE_S for _, took_ms in seen)
+    await log.close(1)
 
 
 @pytest.mark.parametrize(("error", "kind"), [(LATE, AppendFailed), (TOO_LARGE, RecordTooLarge), (AHEAD, TimestampRefused)])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_failures_are_reported_and_never_raised(
+async def test_failures_are_reported_and_never_raised(
     producer: FakeProducer, error: KafkaError, kind: type[Exception], at_once: bool
 ) -> None:
-    async def scenario() -> None:
-        log = await started()
-        done: list[Exception | None] = []
-        producer.refuse = NotSent(error, error.str()) if at_once else None
-        log.append("events", b"k", b"v", None, done.append)
-        if not at_once:
-            on_another_thread(lambda: producer.sent[0].answer(error))
-        await asyncio.sleep(0)
-        assert [type(failure) for failure in done] == [kind]
-        await log.close(1)
-
-    asyncio.run(scenario())
+    log = await started()
+    done: list[Exception | None] = []
+    producer.refuse = NotSent(error, error.str()) if at_once else None
+    log.append("events", b"k", b"v", None, done.append)
+    if not at_once:
+        on_another_thread(lambda: producer.sent[0].answer(error))
+    await asyncio.sleep(0)
+    assert [type(failure) for failure in done] == [kind]
+    await log.close(1)
 
 
 def test_a_refused_time_does_not_blame_the_brokers() -> None:
@@ -259,22 +236,19 @@ def test_a_refused_time_does_not_blame_the_brokers() -> None:
     assert "min.insync.replicas" not in TimestampRefused.action
 
 
-def test_closing_waits_for_what_is_unconfirmed_but_not_for_ever(producer: FakeProducer) -> None:
-    async def scenario() -> None:
-        log = await started()
-        done: list[Exception | None] = []
-        log.append("events", b"k", b"v", None, done.append)
-        closing = asyncio.create_task(log.close(10))
-        await asyncio.sleep(0)
-        assert not producer.closed
-        on_another_thread(producer.answer_all)
-        await closing
-        assert done == [None]
-        other = await started()
-        other.append("events", b"k", b"v", None, done.append)
-        await other.close(0.01)
-
-    asyncio.run(scenario())
+async def test_closing_waits_for_what_is_unconfirmed_but_not_for_ever(producer: FakeProducer) -> None:
+    log = await started()
+    done: list[Exception | None] = []
+    log.append("events", b"k", b"v", None, done.append)
+    closing = asyncio.create_task(log.close(10))
+    await asyncio.sleep(0)
+    assert not producer.closed
+    on_another_thread(producer.answer_all)
+    await closing
+    assert done == [None]
+    other = await started()
+    other.append("events", b"k", b"v", None, done.append)
+    await other.close(0.01)
 
 
 def test_the_producer_gives_nothing_up_before_we_do(producer: FakeProducer) -> None:
@@ -346,142 +320,124 @@ async def started_quick() -> Appends:
     return Appends(log)
 
 
-def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
-
-    async def scenario() -> None:
-        appends = await started_quick()
-        (old,) = kafka.producers
-        kafka.lets_in.clear()
-        appends.append(0, b"silent 1")
-        appends.log._timeout_s = 1.0  # the second record is not late when the first one is
-        appends.append(0, b"silent 2")
-        await appends.failed(b"silent 1", b"silent 2")
-        # The next producer does not exist yet: the other partitions continue with the old one.
-        appends.append(1, b"fine 1")
-        appends.append(0, b"too early")
-        await appends.failed(b"too early")
-        assert old.values() == [b"silent 1", b"silent 2", b"fine 1"]
-        on_another_thread(lambda: old.confirm(1))
-        await appends.confirmed(b"fine 1")
-        kafka.may_abandon.clear()
-        appends.append(1, b"fine 2")
-        kafka.lets_in.set()
-        await until(lambda: len(kafka.producers) == 2, "the next producer")
-        new = kafka.producers[1]
-        # Partition 2 goes over at once, partition 1 after what the old producer has of it.
-        while not new.sent:
-            appends.append(2, b"over %d" % len(appends.outcomes))
-            await asyncio.sleep(0.005)
-            on_another_thread(lambda: [producer.confirm(2) for producer in kafka.producers])
-            await asyncio.sleep(0)
-        appends.append(1, b"fine 3")
-        await asyncio.sleep(0.01)
-        assert b"fine 3" not in old.values() + new.values()
-        on_another_thread(lambda: old.confirm(1))
-        await appends.confirmed(b"fine 2")
-        await until(lambda: b"fine 3" in new.values(), "what waited is sent")
-        on_another_thread(lambda: new.confirm(1))
-        await appends.confirmed(b"fine 3")
-        # The old producer may still write what was too old: nothing goes to that partition before it has ended.
-        appends.append(0, b"still too early")
-        await appends.failed(b"still too early")
-        kafka.may_abandon.set()
-        await until(lambda: old.closed, "the old producer ends")
-        await until(lambda: not any(partition.is_suspended for partition in appends.log._partitions.values()), "it may go on")
-        appends.append(0, b"back")
-        on_another_thread(lambda: new.confirm(0))
-        await appends.confirmed(b"back")
-        assert not new.closed
-        await appends.log.close(1)
-
-    asyncio.run(scenario())
+    appends = await started_quick()
+    (old,) = kafka.producers
+    kafka.lets_in.clear()
+    appends.append(0, b"silent 1")
+    appends.log._timeout_s = 1.0  # the second record is not late when the first one is
+    appends.append(0, b"silent 2")
+    await appends.failed(b"silent 1", b"silent 2")
+    # The next producer does not exist yet: the other partitions continue with the old one.
+    appends.append(1, b"fine 1")
+    appends.append(0, b"too early")
+    await appends.failed(b"too early")
+    assert old.values() == [b"silent 1", b"silent 2", b"fine 1"]
+    on_another_thread(lambda: old.confirm(1))
+    await appends.confirmed(b"fine 1")
+    kafka.may_abandon.clear()
+    appends.append(1, b"fine 2")
+    kafka.lets_in.set()
+    await until(lambda: len(kafka.producers) == 2, "the next producer")
+    new = kafka.producers[1]
+    # Partition 2 goes over at once, partition 1 after what the old producer has of it.
+    while not new.sent:
+        appends.append(2, b"over %d" % len(appends.outcomes))
+        await asyncio.sleep(0.005)
+        on_another_thread(lambda: [producer.confirm(2) for producer in kafka.producers])
+        await asyncio.sleep(0)
+    appends.append(1, b"fine 3")
+    await asyncio.sleep(0.01)
+    assert b"fine 3" not in old.values() + new.values()
+    on_another_thread(lambda: old.confirm(1))
+    await appends.confirmed(b"fine 2")
+    await until(lambda: b"fine 3" in new.values(), "what waited is sent")
+    on_another_thread(lambda: new.confirm(1))
+    await appends.confirmed(b"fine 3")
+    # The old producer may still write what was too old: nothing goes to that partition before it has ended.
+    appends.append(0, b"still too early")
+    await appends.failed(b"still too early")
+    kafka.may_abandon.set()
+    await until(lambda: old.closed, "the old producer ends")
+    await until(lambda: not any(partition.is_suspended for partition in appends.log._partitions.values()), "it may go on")
+    appends.append(0, b"back")
+    on_another_thread(lambda: new.confirm(0))
+    await appends.confirmed(b"back")
+    assert not new.closed
+    await appends.log.close(1)
 
 
-def test_when_every_partition_is_silent_each_append_fails_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_when_every_partition_is_silent_each_append_fails_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
-
-    async def scenario() -> None:
-        appends = await started_quick()
-        kafka.lets_in.clear()
-        for partition in KEYS:
-            appends.append(partition, b"%d" % partition)
-        await appends.failed(b"0", b"1", b"2")
-        on_another_thread(lambda: kafka.producers[0].sent[0].answer(LATE))
-        await until(lambda: kafka.producers[0].closed, "the producer is ended although there is no other one")
-        appends.append(1, b"nobody there")
-        await appends.failed(b"nobody there")
-        kafka.lets_in.set()
-        await until(lambda: appends.log._producer is not None, "the next producer")
-        for partition in KEYS:
-            appends.append(partition, b"again %d" % partition)
-            on_another_thread(lambda partition=partition: kafka.producers[1].confirm(partition))  # type: ignore[misc]
-        await appends.confirmed(b"again 0", b"again 1", b"again 2")
-        await appends.log.close(1)
-
-    asyncio.run(scenario())
+    appends = await started_quick()
+    kafka.lets_in.clear()
+    for partition in KEYS:
+        appends.append(partition, b"%d" % partition)
+    await appends.failed(b"0", b"1", b"2")
+    on_another_thread(lambda: kafka.producers[0].sent[0].answer(LATE))
+    await until(lambda: kafka.producers[0].closed, "the producer is ended although there is no other one")
+    appends.append(1, b"nobody there")
+    await appends.failed(b"nobody there")
+    kafka.lets_in.set()
+    await until(lambda: appends.log._producer is not None, "the next producer")
+    for partition in KEYS:
+        appends.append(partition, b"again %d" % partition)
+        on_another_thread(lambda partition=partition: kafka.producers[1].confirm(partition))  # type: ignore[misc]
+    await appends.confirmed(b"again 0", b"again 1", b"again 2")
+    await appends.log.close(1)
 
 
-def test_a_producer_that_fails_during_a_takeover_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_producer_that_fails_during_a_takeover_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
-
-    async def scenario() -> None:
-        appends = await started_quick()
-        appends.append(0, b"silent")
-        kafka.may_abandon.clear()
-        await appends.failed(b"silent")
-        await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer is in use")
-        appends.append(1, b"refused")
-        on_another_thread(lambda: kafka.producers[1].sent[0].answer(TOO_LARGE))
-        await appends.failed(b"refused")
-        kafka.may_abandon.set()
-        await until(lambda: appends.log._producer in kafka.producers[2:], "the one after it")
-        assert [producer.closed for producer in kafka.producers] == [True, True, False]
-        for partition in KEYS:
-            appends.append(partition, b"%d" % partition)
-            on_another_thread(lambda partition=partition: kafka.producers[2].confirm(partition))  # type: ignore[misc]
-        await appends.confirmed(b"0", b"1", b"2")
-        await appends.log.close(1)
-
-    asyncio.run(scenario())
+    appends = await started_quick()
+    appends.append(0, b"silent")
+    kafka.may_abandon.clear()
+    await appends.failed(b"silent")
+    await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer is in use")
+    appends.append(1, b"refused")
+    on_another_thread(lambda: kafka.producers[1].sent[0].answer(TOO_LARGE))
+    await appends.failed(b"refused")
+    kafka.may_abandon.set()
+    await until(lambda: appends.log._producer in kafka.producers[2:], "the one after it")
+    assert [producer.closed for producer in kafka.producers] == [True, True, False]
+    for partition in KEYS:
+        appends.append(partition, b"%d" % partition)
+        on_another_thread(lambda partition=partition: kafka.producers[2].confirm(partition))  # type: ignore[misc]
+    await appends.confirmed(b"0", b"1", b"2")
+    await appends.log.close(1)
 
 
-def test_a_producer_that_refuses_all_records_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_producer_that_refuses_all_records_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
-
-    async def scenario() -> None:
-        appends = await started_quick()
-        (old,) = kafka.producers
-        old.refuse, old.has_given_up = NotSent(LATE, "fenced"), True
-        appends.append(0, b"refused")
-        await appends.failed(b"refused")
-        await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer")
-        assert old.closed
-        appends.append(0, b"fine")
-        on_another_thread(lambda: kafka.producers[1].confirm(0))
-        await appends.confirmed(b"fine")
-        await appends.log.close(1)
-
-    asyncio.run(scenario())
+    appends = await started_quick()
+    (old,) = kafka.producers
+    old.refuse, old.has_given_up = NotSent(LATE, "fenced"), True
+    appends.append(0, b"refused")
+    await appends.failed(b"refused")
+    await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer")
+    assert old.closed
+    appends.append(0, b"fine")
+    on_another_thread(lambda: kafka.producers[1].confirm(0))
+    await appends.confirmed(b"fine")
+    await appends.log.close(1)
 
 
-def test_more_partitions_are_reported_once_and_keys_keep_theirs(producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_more_partitions_are_reported_once_and_keys_keep_theirs(
+    producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sinks.kafka.topic_partitions._WATCH_INTERVAL_S", 0.001)
-
-    async def scenario() -> None:
-        told: list[str] = []
-        log = await started(on_partitions_added=lambda: told.append("added"))
-        await asyncio.sleep(0.01)
+    told: list[str] = []
+    log = await started(on_partitions_added=lambda: told.append("added"))
+    await asyncio.sleep(0.01)
+    log.check()
+    producer.topics = {"events": 7}
+    await until(lambda: told, "it is noticed")
+    await asyncio.sleep(0.01)
+    assert told == ["added"]
+    with pytest.raises(PartitionsAdded, match="events has 7 partitions now, and had 3 when this process started"):
         log.check()
-        producer.topics = {"events": 7}
-        await until(lambda: told, "it is noticed")
-        await asyncio.sleep(0.01)
-        assert told == ["added"]
-        with pytest.raises(PartitionsAdded, match="events has 7 partitions now, and had 3 when this process started"):
-            log.check()
-        for number in range(20):
-            log.append("events", b"%d" % number, b"v", None, lambda error: None)
-        assert {sent.partition for sent in producer.sent} == {0, 1, 2}
-        await log.close(0.01)
-
-    asyncio.run(scenario())
+    for number in range(20):
+        log.append("events", b"%d" % number, b"v", None, lambda error: None)
+    assert {sent.partition for sent in producer.sent} == {0, 1, 2}
+    await log.close(0.01)

@@ -118,17 +118,13 @@ class Failing(Consumer):
 
 
 @pytest.mark.usefixtures("quick")
-def test_after_a_failed_consumer_another_one_joins(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_after_a_failed_consumer_another_one_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     partition = frozenset((0,))
-
-    async def main() -> list[tuple[str, frozenset[int]]]:
-        listener, reader = Listener(), tail_on(monkeypatch, Failing)
-        reader.start(listener)
-        await until(lambda: len(listener.calls) >= 3, "the partition is given up and got again")
-        await reader.close(5)
-        return listener.calls
-
-    calls = asyncio.run(main())
+    listener, reader = Listener(), tail_on(monkeypatch, Failing)
+    reader.start(listener)
+    await until(lambda: len(listener.calls) >= 3, "the partition is given up and got again")
+    await reader.close(5)
+    calls = listener.calls
     assert calls[:3] == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
     assert Consumer.made[0].is_closed
 
@@ -143,15 +139,11 @@ class Losing(Consumer):
 
 
 @pytest.mark.usefixtures("quick")
-def test_records_of_a_revoked_partition_are_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> Listener:
-        listener, reader = Listener(), tail_on(monkeypatch, Losing)
-        reader.start(listener)
-        await until(lambda: len(listener.calls) == 2, "the partition comes and goes")
-        await reader.close(5)
-        return listener
-
-    listener = asyncio.run(main())
+async def test_records_of_a_revoked_partition_are_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, reader = Listener(), tail_on(monkeypatch, Losing)
+    reader.start(listener)
+    await until(lambda: len(listener.calls) == 2, "the partition comes and goes")
+    await reader.close(5)
     assert listener.calls[1] == ("revoked", frozenset((0,)))
     assert listener.read == [b"3"]
 
@@ -166,19 +158,16 @@ class FencedConsumer(Consumer):
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> list[tuple[str, frozenset[int]]]:
-        listener, taken = Listener(), asyncio.Event()
-        reader = tail_on(monkeypatch, FencedConsumer, group_instance_id="gateway-0", on_taken=taken.set)
-        reader.start(listener)
+async def test_a_fenced_member_gives_its_partitions_up_and_does_not_join_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, taken = Listener(), asyncio.Event()
+    reader = tail_on(monkeypatch, FencedConsumer, group_instance_id="gateway-0", on_taken=taken.set)
+    reader.start(listener)
+    reader.check()
+    await asyncio.wait_for(taken.wait(), DEADLINE_S)
+    with pytest.raises(GroupInstanceTaken, match="gateways as 'gateway-0' and has taken the partitions over"):
         reader.check()
-        await asyncio.wait_for(taken.wait(), DEADLINE_S)
-        with pytest.raises(GroupInstanceTaken, match="gateways as 'gateway-0' and has taken the partitions over"):
-            reader.check()
-        await reader.close(5)
-        return listener.calls
-
-    assert asyncio.run(main()) == [("assigned", frozenset((0,))), ("revoked", frozenset((0,)))]
+    await reader.close(5)
+    assert listener.calls == [("assigned", frozenset((0,))), ("revoked", frozenset((0,)))]
     (consumer,) = Consumer.made
     assert consumer.is_closed
     assert len(set(consumer.stamps)) == 3, "it stamps although there is nothing new to commit"
@@ -199,28 +188,24 @@ class Names:
 
 
 @pytest.mark.usefixtures("quick")
-def test_it_leaves_its_group_and_joins_again_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_leaves_its_group_and_joins_again_when_told_to(monkeypatch: pytest.MonkeyPatch) -> None:
     partition, names = frozenset((0,)), Names(monkeypatch)
-
-    async def main() -> None:
-        listener, reader = Listener(), tail_on(monkeypatch, Consumer, group_instance_id="bridge-0")
-        await reader.await_instance_free()
-        reader.start(listener)
-        await until(lambda: listener.calls, "it joins")
-        reader.leave()
-        await until(lambda: len(listener.calls) == 2, "it leaves")
-        (consumer,) = Consumer.made
-        assert consumer.is_closed
-        assert consumer.stamps[-1] == "bridge-0 left"
-        assert names.checks == 1
-        reader.start(listener)
-        await until(lambda: len(listener.calls) == 3, "it joins again")
-        assert names.checks == 2, "while it was in no group another process may have joined under the name"
-        assert listener.calls == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
-        await reader.close(5)
-        assert [each.is_closed for each in Consumer.made] == [True, True]
-
-    asyncio.run(main())
+    listener, reader = Listener(), tail_on(monkeypatch, Consumer, group_instance_id="bridge-0")
+    await reader.await_instance_free()
+    reader.start(listener)
+    await until(lambda: listener.calls, "it joins")
+    reader.leave()
+    await until(lambda: len(listener.calls) == 2, "it leaves")
+    (consumer,) = Consumer.made
+    assert consumer.is_closed
+    assert consumer.stamps[-1] == "bridge-0 left"
+    assert names.checks == 1
+    reader.start(listener)
+    await until(lambda: len(listener.calls) == 3, "it joins again")
+    assert names.checks == 2, "while it was in no group another process may have joined under the name"
+    assert listener.calls == [("assigned", partition), ("revoked", partition), ("assigned", partition)]
+    await reader.close(5)
+    assert [each.is_closed for each in Consumer.made] == [True, True]
 
 
 @pytest.mark.usefixtures("quick")
@@ -246,35 +231,28 @@ def test_it_does_not_join_again_under_a_name_that_was_taken(monkeypatch: pytest.
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_first_join_that_comes_late_looks_at_the_name_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_first_join_that_comes_late_looks_at_the_name_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_NAME_CHECK_HOLDS_S", 0.0)
     names = Names(monkeypatch)
-
-    async def main() -> None:
-        listener, reader = Listener(), tail_on(monkeypatch, Consumer, group_instance_id="bridge-0")
-        await reader.await_instance_free()
-        reader.start(listener)
-        await until(lambda: listener.calls, "it joins")
-        assert names.checks == 2
-        await reader.close(5)
-
-    asyncio.run(main())
+    listener, reader = Listener(), tail_on(monkeypatch, Consumer, group_instance_id="bridge-0")
+    await reader.await_instance_free()
+    reader.start(listener)
+    await until(lambda: listener.calls, "it joins")
+    assert names.checks == 2
+    await reader.close(5)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_tail_that_has_left_its_group_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def main() -> None:
-        listener, reader = Listener(), tail_on(monkeypatch, Consumer)
-        reader.start(listener)
-        await until(lambda: listener.calls, "it joins")
-        reader.leave()
-        await until(lambda: len(listener.calls) == 2, "it leaves")
-        await reader.close(DEADLINE_S)
-        reader.leave()
-        assert reader._thread is not None
-        assert not reader._thread.is_alive()
-
-    asyncio.run(main())
+async def test_a_tail_that_has_left_its_group_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, reader = Listener(), tail_on(monkeypatch, Consumer)
+    reader.start(listener)
+    await until(lambda: listener.calls, "it joins")
+    reader.leave()
+    await until(lambda: len(listener.calls) == 2, "it leaves")
+    await reader.close(DEADLINE_S)
+    reader.leave()
+    assert reader._thread is not None
+    assert not reader._thread.is_alive()
 
 
 class Reading(Consumer):
@@ -305,21 +283,17 @@ class Forgotten(Reading):
     ("consumer", "refusals", "done"),
     [(Reading, 0, [b"for nobody here"]), (Reading, 3, [b"for nobody here"]), (Forgotten, 10**9, [])],
 )
-def test_actions_that_need_membership_wait_for_a_commit(
+async def test_actions_that_need_membership_wait_for_a_commit(
     monkeypatch: pytest.MonkeyPatch, consumer: type[Consumer], refusals: int, done: list[bytes]
 ) -> None:
     for name, value in (("refusals", refusals), ("commits", 0)):
         monkeypatch.setattr(Reading, name, value)
-
-    async def main() -> Listener:
-        listener, reader = Listener(), tail_on(monkeypatch, consumer)
-        reader.start(listener)
-        await until(lambda: listener.done or len(listener.calls) >= 2, "a commit, or the end of the membership")
-        assert Reading.commits > refusals or not listener.done
-        await reader.close(5)
-        return listener
-
-    assert asyncio.run(main()).done == done
+    listener, reader = Listener(), tail_on(monkeypatch, consumer)
+    reader.start(listener)
+    await until(lambda: listener.done or len(listener.calls) >= 2, "a commit, or the end of the membership")
+    assert Reading.commits > refusals or not listener.done
+    await reader.close(5)
+    assert listener.done == done
 
 
 class Unpermitted(Reading):
@@ -333,17 +307,13 @@ class Unpermitted(Reading):
 
 
 @pytest.mark.usefixtures("quick")
-def test_only_the_newest_batches_wait_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_the_newest_batches_wait_for_a_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tail, "_UNCERTAIN_BATCHES", 3)
-
-    async def main() -> list[bytes]:
-        listener, reader = Listener(), tail_on(monkeypatch, Unpermitted)
-        reader.start(listener)
-        await until(lambda: listener.done, "a commit")
-        await reader.close(5)
-        return listener.done
-
-    assert asyncio.run(main()) == [b"3", b"4", b"5"]
+    listener, reader = Listener(), tail_on(monkeypatch, Unpermitted)
+    reader.start(listener)
+    await until(lambda: listener.done, "a commit")
+    await reader.close(5)
+    assert listener.done == [b"3", b"4", b"5"]
 
 
 class Leaving(Reading):

@@ -1,9 +1,8 @@
 """sinks.mqtt.device_socket: a socket carries out what its connection returns, in an order that holds up. No real socket."""
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from structlog.testing import capture_logs
@@ -71,6 +70,12 @@ class Host:
         self.confirm()
         self.gateway.partitions_assigned(frozenset({0}))
 
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.gateway.stop()
+
     def append(self, topic: str, key: bytes, value: bytes, headers: Any, done: Confirmation) -> None:
         self.unconfirmed.append(done)
 
@@ -97,19 +102,8 @@ class Host:
         return socket, transport
 
 
-def on_loop(scenario: Callable[[Host], None]) -> None:
-    async def run() -> None:
-        host = Host()
-        try:
-            scenario(host)
-        finally:
-            host.gateway.stop()
-
-    asyncio.run(run())
-
-
-def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
-    def scenario(host: Host) -> None:
+async def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
+    with Host() as host:
         socket, transport = host.socket()
         socket.data_received(connect())
         assert transport.take() == b""
@@ -117,14 +111,11 @@ def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
         assert transport.take() == CONNACK
         assert host.gateway.connection_of("c1") is socket.connection
 
-    on_loop(scenario)
-
 
 @pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
-def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int, refusal: str) -> None:
+async def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int, refusal: str) -> None:
     """The device gets no CONNACK 0x00, and no DISCONNECT before CONNACK [MQTT-3.14.0-1]."""
-
-    def scenario(host: Host) -> None:
+    with Host() as host:
         socket, transport = host.socket()
         socket.data_received(connect(level=level))
         host.pass_lease()
@@ -133,11 +124,9 @@ def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int, refu
         assert transport.is_closed
         assert host.gateway.connections == {}
 
-    on_loop(scenario)
 
-
-def test_packets_after_the_lease_expired_are_dropped() -> None:
-    def scenario(host: Host) -> None:
+async def test_packets_after_the_lease_expired_are_dropped() -> None:
+    with Host() as host:
         socket, transport = host.socket()
         socket.data_received(connect(level=5))
         host.confirm()
@@ -147,12 +136,10 @@ def test_packets_after_the_lease_expired_are_dropped() -> None:
         assert transport.take() == bytes.fromhex("e00189")
         assert len(host.unconfirmed) == 1, "ConnectionLost, and no publication"
 
-    on_loop(scenario)
-
 
 @pytest.mark.parametrize("fails_first", [False, True])
-def test_an_end_is_repeated_until_it_is_in_the_log_and_then_not_again(fails_first: bool) -> None:
-    def scenario(host: Host) -> None:
+async def test_an_end_is_repeated_until_it_is_in_the_log_and_then_not_again(fails_first: bool) -> None:
+    with Host() as host:
         socket, _ = host.socket()
         socket.data_received(connect())
         host.confirm()
@@ -167,13 +154,10 @@ def test_an_end_is_repeated_until_it_is_in_the_log_and_then_not_again(fails_firs
         host.command(socket, SendPubRel, packet_id=1)
         assert host.unconfirmed == [], "the engine knows"
 
-    on_loop(scenario)
 
-
-def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
+async def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
     """The transport pauses inside the write; earlier effects of the connection must not undo it."""
-
-    def scenario(host: Host) -> None:
+    with Host() as host:
         socket, transport = host.socket()
         socket.data_received(connect(level=5))
         transport.is_full = True
@@ -185,11 +169,9 @@ def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
         assert not socket.connection.is_blocked
         assert transport.is_reading
 
-    on_loop(scenario)
 
-
-def test_a_bug_costs_the_connection_that_it_happens_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def scenario(host: Host) -> None:
+async def test_a_bug_costs_the_connection_that_it_happens_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Host() as host:
         (unlucky, gone), (_, other) = host.socket(), host.socket()
         with monkeypatch.context() as patch:
             patch.setattr("sinks.mqtt.connection.connection.WireConnection._read_connect", None)
@@ -198,29 +180,20 @@ def test_a_bug_costs_the_connection_that_it_happens_on(monkeypatch: pytest.Monke
         assert not other.is_closed
         assert host.gateway.counters.bugs == 1
 
-    on_loop(scenario)
-
 
 @pytest.mark.parametrize("is_always_late", [False, True])
-def test_devices_are_read_before_they_count_as_silent_after_a_standstill(is_always_late: bool) -> None:
+async def test_devices_are_read_before_they_count_as_silent_after_a_standstill(is_always_late: bool) -> None:
     """[MQTT-3.1.2-22] The timer of a process that stood still comes before the bytes that arrived meanwhile."""
-
-    async def run() -> None:
-        host = Host()
-        try:
-            socket, transport = host.socket()
-            closed = asyncio.Event()
-            transport.close = closed.set  # type: ignore[method-assign]
-            late_ms = 2 * SETTINGS.connect_timeout_ms
-            host.gateway.now_ms = lambda: int(asyncio.get_running_loop().time() * 1_000) + late_ms  # type: ignore[method-assign]
-            socket._on_timer()
-            assert not closed.is_set()
-            late_ms *= 2 if is_always_late else 1
-            await asyncio.wait_for(closed.wait(), DEADLINE_S)
-        finally:
-            host.gateway.stop()
-
-    asyncio.run(run())
+    with Host() as host:
+        socket, transport = host.socket()
+        closed = asyncio.Event()
+        transport.close = closed.set  # type: ignore[method-assign]
+        late_ms = 2 * SETTINGS.connect_timeout_ms
+        host.gateway.now_ms = lambda: int(asyncio.get_running_loop().time() * 1_000) + late_ms  # type: ignore[method-assign]
+        socket._on_timer()
+        assert not closed.is_set()
+        late_ms *= 2 if is_always_late else 1
+        await asyncio.wait_for(closed.wait(), DEADLINE_S)
 
 
 def taken_over(host: Host) -> Transport:
@@ -237,10 +210,9 @@ def taken_over(host: Host) -> Transport:
     return transport
 
 
-def test_takeovers_of_one_client_in_a_row_are_counted_and_logged() -> None:
+async def test_takeovers_of_one_client_in_a_row_are_counted_and_logged() -> None:
     """Two devices with one client id would take each other's connection for ever."""
-
-    def scenario(host: Host) -> None:
+    with Host() as host:
         with capture_logs() as lines:
             for _ in range(4):
                 assert taken_over(host).is_closed
@@ -249,65 +221,45 @@ def test_takeovers_of_one_client_in_a_row_are_counted_and_logged() -> None:
         host.gateway.count_load()
         assert host.gateway.counters.clients_contested == 1
 
-    on_loop(scenario)
+
+async def test_another_device_of_a_contested_client_gets_its_turn_after_the_wait() -> None:
+    with Host() as host:
+        for _ in range(4):
+            host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 900)
+        socket, transport = host.socket()
+        socket.data_received(connect(level=5))
+        host.confirm()
+        assert transport.take() == b"", "it waits for 100 ms"
+        await until(lambda: host.unconfirmed, "it goes on")
+        host.confirm()
+        assert transport.take()[3] == 0
 
 
-def test_another_device_of_a_contested_client_gets_its_turn_after_the_wait() -> None:
-    async def run() -> None:
-        host = Host()
-        try:
-            for _ in range(4):
-                host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 900)
-            socket, transport = host.socket()
-            socket.data_received(connect(level=5))
-            host.confirm()
-            assert transport.take() == b"", "it waits for 100 ms"
-            await until(lambda: host.unconfirmed, "it goes on")
-            host.confirm()
-            assert transport.take()[3] == 0
-        finally:
-            host.gateway.stop()
-
-    asyncio.run(run())
-
-
-def test_a_contested_client_gets_in_before_its_time_is_over() -> None:
-    async def run() -> None:
-        host = Host()
-        try:
-            host.gateway.settings = replace(SETTINGS, connect_timeout_ms=1_000)
-            for _ in range(9):
-                host.gateway.limits.takeovers.record("c1", host.gateway.now_ms())
-            assert host.gateway.limits.takeovers.wait_ms("c1", host.gateway.now_ms()) > 1_000
-            socket, transport = host.socket()
-            socket.data_received(connect(level=5))
-            host.confirm()
-            other, its_transport = host.socket()
-            other.data_received(connect(level=5, payload=text("other")))
-            host.confirm()
-            assert its_transport.take()[3] == 0, "it does not wait"
-            assert transport.take() == b""
-            await until(lambda: host.unconfirmed, "it goes on")
-            host.confirm()
-            assert transport.take()[3] == 0
-        finally:
-            host.gateway.stop()
-
-    asyncio.run(run())
+async def test_a_contested_client_gets_in_before_its_time_is_over() -> None:
+    with Host() as host:
+        host.gateway.settings = replace(SETTINGS, connect_timeout_ms=1_000)
+        for _ in range(9):
+            host.gateway.limits.takeovers.record("c1", host.gateway.now_ms())
+        assert host.gateway.limits.takeovers.wait_ms("c1", host.gateway.now_ms()) > 1_000
+        socket, transport = host.socket()
+        socket.data_received(connect(level=5))
+        host.confirm()
+        other, its_transport = host.socket()
+        other.data_received(connect(level=5, payload=text("other")))
+        host.confirm()
+        assert its_transport.take()[3] == 0, "it does not wait"
+        assert transport.take() == b""
+        await until(lambda: host.unconfirmed, "it goes on")
+        host.confirm()
+        assert transport.take()[3] == 0
 
 
-def test_a_contested_client_that_has_left_is_forgotten() -> None:
-    async def run() -> None:
-        host = Host()
-        try:
-            for _ in range(4):
-                host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 950)
-            socket, _ = host.socket()
-            socket.data_received(connect(level=5))
-            socket.connection_lost(None)
-            await asyncio.sleep(0.1)
-            assert host.unconfirmed == []
-        finally:
-            host.gateway.stop()
-
-    asyncio.run(run())
+async def test_a_contested_client_that_has_left_is_forgotten() -> None:
+    with Host() as host:
+        for _ in range(4):
+            host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 950)
+        socket, _ = host.socket()
+        socket.data_received(connect(level=5))
+        socket.connection_lost(None)
+        await asyncio.sleep(0.1)
+        assert host.unconfirmed == []

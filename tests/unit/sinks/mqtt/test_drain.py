@@ -92,42 +92,29 @@ async def drained(gateway: Gateway, *, drain_ms: int = 300, confirm_ms: int = 5_
     return loop.time() - began_s
 
 
-def test_the_steps_have_an_order() -> None:
-    async def scenario() -> list[str]:
-        gateway = Gateway(30)
-        await drained(gateway)
-        return gateway.happened
-
-    assert asyncio.run(scenario()) == ["stop accepting", "close the listeners", "close gracefully", "wait for the rest", "stop 0"]
+async def test_the_steps_have_an_order() -> None:
+    gateway = Gateway(30)
+    await drained(gateway)
+    assert gateway.happened == ["stop accepting", "close the listeners", "close gracefully", "wait for the rest", "stop 0"]
 
 
-def test_there_is_a_pause_between_slices() -> None:
-    async def scenario() -> Gateway:
-        gateway = Gateway(30)
-        await drained(gateway, drain_ms=300)
-        return gateway
-
-    times = asyncio.run(scenario()).closed_s
+async def test_there_is_a_pause_between_slices() -> None:
+    gateway = Gateway(30)
+    await drained(gateway, drain_ms=300)
+    times = gateway.closed_s
     assert min(times[10:20]) - max(times[:10]) > 0.09
     assert min(times[20:]) - max(times[10:20]) > 0.09
 
 
-def test_without_a_time_all_are_closed_at_once() -> None:
-    async def scenario() -> Gateway:
-        gateway = Gateway(500)
-        await drained(gateway, drain_ms=0)
-        return gateway
-
-    gateway = asyncio.run(scenario())
+async def test_without_a_time_all_are_closed_at_once() -> None:
+    gateway = Gateway(500)
+    await drained(gateway, drain_ms=0)
     assert gateway.happened[-3:] == ["close gracefully", "wait for the rest", "stop 0"]
 
 
-def test_connections_left_at_the_end_are_closed() -> None:
-    async def scenario() -> tuple[Gateway, float]:
-        gateway = Gateway(3, closes_at_once=False)
-        return gateway, await drained(gateway, drain_ms=100, confirm_ms=200)
-
-    gateway, took_s = asyncio.run(scenario())
+async def test_connections_left_at_the_end_are_closed() -> None:
+    gateway = Gateway(3, closes_at_once=False)
+    gateway, took_s = gateway, await drained(gateway, drain_ms=100, confirm_ms=200)
     assert gateway.happened[-2:] == ["wait for the rest", "stop 3"]
     assert 0.29 < took_s < DEADLINE_S
 
@@ -139,24 +126,18 @@ def assert_most_are_left(gateway: Gateway) -> None:
     assert 2 <= closed < 500
 
 
-def test_hurry_ends_the_drain_at_once() -> None:
-    async def scenario() -> tuple[Gateway, float]:
-        gateway = Gateway(1_000)
-        return gateway, await drained(gateway, drain_ms=600_000, hurry_after_s=0.05)
-
-    gateway, took_s = asyncio.run(scenario())
+async def test_hurry_ends_the_drain_at_once() -> None:
+    gateway = Gateway(1_000)
+    gateway, took_s = gateway, await drained(gateway, drain_ms=600_000, hurry_after_s=0.05)
     assert_most_are_left(gateway)
     assert took_s < DEADLINE_S
 
 
-def test_a_cancelled_drain_closes_what_is_left() -> None:
-    async def scenario() -> Gateway:
-        gateway = Gateway(1_000)
-        task = asyncio.create_task(drained(gateway, drain_ms=600_000))
-        await asyncio.sleep(0.05)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        return gateway
-
-    assert_most_are_left(asyncio.run(scenario()))
+async def test_a_cancelled_drain_closes_what_is_left() -> None:
+    gateway = Gateway(1_000)
+    task = asyncio.create_task(drained(gateway, drain_ms=600_000))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert_most_are_left(gateway)

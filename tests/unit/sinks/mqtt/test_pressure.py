@@ -55,31 +55,25 @@ def test_an_event_loop_that_is_on_time_now_and_then_is_no_pressure() -> None:
         assert not pressure.is_high(now_ms + 450)
 
 
-def test_a_loop_that_was_held_up_is_late_by_as_much() -> None:
-    async def observe() -> list[float]:
-        late_ms: list[float] = []
-        was_called = asyncio.Event()
+async def test_a_loop_that_was_held_up_is_late_by_as_much() -> None:
+    late_ms: list[float] = []
+    was_called = asyncio.Event()
 
-        def observed(milliseconds: float) -> None:
-            late_ms.append(milliseconds)
-            was_called.set()
+    def observed(milliseconds: float) -> None:
+        late_ms.append(milliseconds)
+        was_called.set()
 
-        monitor = LoopLagMonitor(observed)
-        monitor.start()
-        await asyncio.sleep(0)
-        time.sleep(0.3)  # noqa: ASYNC251 - the loop is to be late
-        await was_called.wait()
-        monitor.stop()
-        calls = len(late_ms)
-        await asyncio.sleep(0.1)
-        assert len(late_ms) == calls, "it has stopped"
-        return late_ms
-
-    assert asyncio.run(observe())[0] > 200
+    monitor = LoopLagMonitor(observed)
+    monitor.start()
+    await asyncio.sleep(0)
+    time.sleep(0.3)  # noqa: ASYNC251 - the loop is to be late
+    await was_called.wait()
+    monitor.stop()
+    calls = len(late_ms)
+    await asyncio.sleep(0.1)
+    assert len(late_ms) == calls, "it has stopped"
+    assert late_ms[0] > 200
 
 
-def test_a_monitor_that_never_started_can_be_stopped() -> None:
-    async def stop() -> None:
-        LoopLagMonitor(lambda late_ms: None).stop()
-
-    asyncio.run(stop())
+async def test_a_monitor_that_never_started_can_be_stopped() -> None:
+    LoopLagMonitor(lambda late_ms: None).stop()
