@@ -27,6 +27,7 @@ class FastPathChanges:
         subscriptions_changed: Subscriptions were added or removed.
         waits_for_fence: A message that a gateway may be sending has to end, so the path must close first.
         fence_lifted: The limits of the queue apply again.
+        marks_changed: The session has read a routed message.
     """
 
     has_handled: bool = False
@@ -34,6 +35,7 @@ class FastPathChanges:
     subscriptions_changed: bool = False
     waits_for_fence: bool = False
     fence_lifted: bool = False
+    marks_changed: bool = False
 
     @property
     def changes_grant(self) -> bool:
@@ -52,9 +54,21 @@ class Activation:
         ended: Ids of connections whose end is among the events.
         not_replayed: Those of them that also began among the events. Nobody is there to get a replay, so an engine that is
             behind, and whose devices give up and connect again, is spared the work.
+        announces: The client's list of subscriptions is written again if it has shared ones (state/outbound/routing/routed.py).
+        lists_end: If no session is left, its list ends with this connection; 0 = nothing has ended.
     """
 
-    __slots__ = ("client_id", "commands", "ended", "fast_path", "not_replayed", "now_ms", "settings")
+    __slots__ = (
+        "announces",
+        "client_id",
+        "commands",
+        "ended",
+        "fast_path",
+        "lists_end",
+        "not_replayed",
+        "now_ms",
+        "settings",
+    )
 
     def __init__(self, client_id: ClientId, now_ms: int, settings: SessionSettings) -> None:
         self.client_id = client_id
@@ -64,6 +78,8 @@ class Activation:
         self.fast_path = FastPathChanges()
         self.ended: set[int] = set()
         self.not_replayed: set[int] = set()
+        self.announces = False
+        self.lists_end = 0
 
     def add(self, command: Command) -> None:
         self.commands.append(command)
@@ -132,6 +148,7 @@ class Activation:
                 properties=message.properties,
                 message_id=message.message_id,
                 position=delivery.position,
+                subscription_ids=() if message.routing is None else message.routing.subscription_ids,  # [MQTT-3.3.4-3]
             )
         )
         self.record(transition, message.message_id, packet_id=packet_id or None, attempt=delivery.transmissions, detail=detail)
@@ -198,4 +215,5 @@ class Activation:
             packet_id=packet_id,
             reason_code=reason_code,
             detail=detail,
+            with_receipt=delivery.message.routing is None or self.settings.routed_receipts,
         )

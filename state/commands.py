@@ -261,6 +261,8 @@ class Transition(StrEnum):
     UNKNOWN_ACKNOWLEDGEMENT = "unknown_acknowledgement"
     OVERDUE = "overdue"
     """An MQTT 5 client has not acknowledged the message within `retry_interval`, and it is not sent again before a reconnect."""
+    ROUTED_NOWHERE = "routed_nowhere"
+    """A routed message found no session or no subscription any more, or went back to the group of its shared subscription."""
 
 
 class RecordTransition(Value, frozen=True, tag=23):

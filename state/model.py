@@ -187,7 +187,7 @@ class DeathHistory(Value, frozen=True):
 
 
 class Routing(Value, frozen=True):
-    """Says why a routed message comes to a client: the publication, and the subscriptions that matched it (docs/protocol.md, 10).
+    """Says why a routed message comes to a client: the publication and the matching subscriptions (docs/protocol.md, section 8).
 
     Attributes:
         source: Identifies one partition of the log from which the publication was read (state/records/routing.py).

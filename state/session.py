@@ -6,7 +6,8 @@ An activation has five numbered steps, and a caller may rely on their order:
  2. It applies what time has made due: expiry, timed resends, abandoned publications, the will, the end of the session.
  3. It fills free slots of the window from the queue, then sends the QoS 0 messages that remain in it. Then it applies limits of
     the queue that the fence had suspended, and compares the queue with its watermarks.
- 4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py).
+ 4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py), and writes what matchers must know
+    (state/outbound/routing/routed.py).
  5. The caller carries out the commands in order, stores the session, and arranges the next call at `next_deadline_ms()`.
 
 So an acknowledgement that is in the log together with a passed deadline prevents the resend, and a resend precedes what step 3
@@ -48,6 +49,8 @@ from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
 from state.outbound import acknowledgements, admission, endings, retransmission, transmission
 from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import SessionOutbound
+from state.outbound.routing import routed
+from state.outbound.routing.session_routing import SessionRouting
 from state.settings import RetryMqtt5, SessionSettings
 
 _RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
@@ -139,6 +142,7 @@ class Session:
             self.offline_since_ms = now_ms
             self.started_by = self.newest_connection_id = 0
             self.outbound.positions.forget()
+            self.outbound.routing = SessionRouting()
         events = tuple(events)
         activation.ended = {event.connection_id for event in events if isinstance(event, ClientDisconnected | ConnectionLost)}
         for event in events:  # step 1
@@ -151,6 +155,7 @@ class Session:
         endings.drop_above_limit(self.outbound, activation)
         self.outbound.compare_with_watermarks(activation)
         grants.end_of_activation(self.outbound, self.connection, activation)  # step 4
+        routed.end_of_activation(self.outbound, activation, has_session=self.established, is_online=self.connection is not None)
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
@@ -167,6 +172,7 @@ class Session:
             self._session_ends_ms(),
             self._return_copies_expire_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
+            routed.next_end_ms(outbound.routing, has_session=self.established),
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -176,7 +182,8 @@ class Session:
         outbound = self.outbound
         if self.connection is not None or self.established or self.pending_will is not None:
             return False
-        return not outbound.queue and not outbound.positions.unread and not outbound.returns.digests
+        is_needed = outbound.positions.unread or outbound.returns.digests or outbound.routing.is_needed
+        return not outbound.queue and not is_needed
 
     def accepts_fast_sent(self, event: FastSent) -> bool:
         """Returns True if a FastSent is of the newest connection.
@@ -247,8 +254,23 @@ class Session:
     def _apply_message(self, event: MessageSubmitted | MessageRefused, activation: Activation) -> None:
         if isinstance(event, MessageRefused):
             admission.refuse(self.outbound, event, activation)
+        elif event.message.routing is not None:
+            if routed.is_new(self.outbound, event.message, activation):
+                self._apply_routed(event, activation)
         else:
             self._restart_queue_expiry(admission.submit(self.outbound, event, self.connection, activation), activation)
+
+    def _apply_routed(self, event: MessageSubmitted, activation: Activation) -> None:
+        """Admits a routed message if the client is subscribed. It restarts nothing: without a session it is not accepted."""
+        admissible = routed.admissible(
+            self.outbound,
+            event,
+            activation,
+            newest_connection_id=self.newest_connection_id,
+            has_session=self.established,
+        )
+        if admissible is not None:
+            admission.submit(self.outbound, admissible, self.connection, activation)
 
     def _restart_queue_expiry(self, accepted: bool, activation: Activation) -> None:
         if accepted and not self.established:
@@ -258,12 +280,16 @@ class Session:
         match event:
             case PubRelReceived():
                 self.inbound.release(event, activation)
-            case Subscribed():
-                for subscription in event.subscriptions:
-                    activation.fast_path.subscriptions_changed |= self.outbound.subscriptions.add(subscription)
-            case Unsubscribed():
-                for topic_filter in event.topic_filters:
-                    activation.fast_path.subscriptions_changed |= self.outbound.subscriptions.discard(topic_filter)
+            case Subscribed() | Unsubscribed():
+                subscriptions, changes = self.outbound.subscriptions, activation.fast_path
+                if isinstance(event, Subscribed):
+                    for subscription in event.subscriptions:
+                        changes.subscriptions_changed |= subscriptions.add(subscription)
+                else:
+                    for topic_filter in event.topic_filters:
+                        changes.subscriptions_changed |= subscriptions.discard(topic_filter)
+                is_late = self._current_connection(event.connection_id) is None
+                routed.list_read(self.outbound, event, activation, is_late=is_late)
             case _:
                 assert_never(event)
 
@@ -324,11 +350,17 @@ class Session:
         if not session_present:
             self.established = True
             self.started_by = event.connection_id
+            routed.session_began(self.outbound, event.connection_id)
+        else:
+            routed.session_resumed(self.outbound, event.connection_id, activation)
         self.pending_will = None  # [MQTT-3.1.3-9]
         self.offline_since_ms, self.close_unconfirmed = None, False
         self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
         connection = SessionConnection.of(event, send_quota=send_quota)
+        subscriptions, list_id = self.outbound.subscriptions, self.outbound.routing.list_id
+        topic_filters = subscriptions.topic_filters(self.settings.max_subscription_bytes)
+        with_routing = self.settings.routing
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
         activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
@@ -342,15 +374,20 @@ class Session:
                 send_quota=connection.send_quota,
                 awaiting_rel=tuple(self.inbound.awaiting_rel.entries),
                 max_awaiting_rel=self.settings.max_awaiting_rel,
-                topic_filters=self.outbound.subscriptions.topic_filters(self.settings.max_subscription_bytes),
+                topic_filters=topic_filters,
                 max_subscriptions=self.settings.max_subscriptions,
                 max_subscription_bytes=self.settings.max_subscription_bytes,
+                subscriptions=tuple(subscriptions) if with_routing and topic_filters is not None else None,
+                list_connection_id=list_id.connection_id if with_routing else 0,
+                list_version=list_id.version if with_routing else 0,
             )
         )
         if connection.connection_id in activation.ended:
             activation.not_replayed.add(connection.connection_id)
         else:
             retransmission.replay(self.outbound, connection, activation)
+        for early in routed.pop_early(self.outbound, event.connection_id):
+            self._apply_routed(early, activation)
 
     def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
         """Refuses a CONNECT whose connection id is below the newest one: it is older, or the clock of its gateway is behind.
@@ -400,6 +437,7 @@ class Session:
         grants.connection_ended(connection, activation)
         self.connection = None
         self.offline_since_ms = now_ms
+        activation.announces = True
         activation.record(Transition.DISCONNECTED, detail=reason)
         pending = pending_will(connection, self.session_expiry_interval_s, now_ms, reconnect_grace_ms)
         if self.session_expiry_interval_s == 0:
@@ -431,6 +469,7 @@ class Session:
         copies_end_ms = self._return_copies_expire_ms()
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()
+        routed.pass_time(self.outbound, activation, has_session=self.established)
 
     def _await_acknowledgements(self, connection: SessionConnection, activation: Activation) -> None:
         """Does what follows from acknowledgements that are overdue: a resend, the end of the connection, or nothing."""
@@ -499,6 +538,8 @@ class Session:
         pending."""
         if self.pending_will is not None and self.established:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
+        if self.established:
+            routed.session_ends(self.outbound, self.newest_connection_id, activation)
         endings.end(self.outbound, activation)
         self.inbound.end()
         if self.established:

@@ -23,6 +23,7 @@ from state.inbound.wills import PendingWill
 from state.model import ClientId, Message, Position, QoS, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
+from state.outbound.routing.session_routing import EarlyMessage, ListId, SessionRouting
 from state.session import Session
 from state.settings import SessionSettings
 from state.transitions import AbandonedPhase, OutboundPhase
@@ -99,6 +100,28 @@ class PendingWillV1(_StoredStruct, frozen=True):
     due_ms: int
 
 
+class EarlyMessageV1(_StoredStruct, frozen=True):
+    message: Message
+    position: Position | None
+    since_ms: int
+
+
+class SessionRoutingV1(_StoredStruct, frozen=True):
+    """A stored SessionRouting.
+
+    Attributes:
+        marks: (source, mark), the least recently used source first.
+        digests: (source, digests of the messages with its mark, concatenated).
+    """
+
+    list_connection_id: int
+    list_version: int
+    marks: tuple[tuple[int, int], ...]
+    digests: tuple[tuple[int, bytes], ...]
+    early: tuple[EarlyMessageV1, ...]
+    kept_until_ms: int | None
+
+
 class SessionV1(_StoredStruct, frozen=True):
     """A stored Session.
 
@@ -109,6 +132,8 @@ class SessionV1(_StoredStruct, frozen=True):
         abandoned: (packet id, phase, whether it holds a slot of the connection), oldest first.
         handled: (partition, offset); the partition of the newest handled message is the last one.
         unread: In the order of adoption.
+        routing: None = no routed message has come, and the list is the empty one of the connection `started_by`, or the version
+            that wrote it knew no lists.
     """
 
     connection: ConnectionV1 | None
@@ -139,6 +164,7 @@ class SessionV1(_StoredStruct, frozen=True):
     unread: tuple[Position, ...] = ()
     last_fast_packet_id: int = 0
     close_unconfirmed: bool = False
+    routing: SessionRoutingV1 | None = None
 
 
 class _ConnectionOnlyV1(_StoredStruct, frozen=True):
@@ -215,6 +241,7 @@ def encode_session(session: Session) -> bytes:
         unread=tuple(outbound.positions.unread),
         last_fast_packet_id=outbound.packet_ids.last_fast,
         close_unconfirmed=session.close_unconfirmed,
+        routing=_pack_routing(outbound.routing, session.started_by),
     )
     return _VERSION_BYTE + _encoder.encode(record)
 
@@ -278,6 +305,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     session.close_unconfirmed = record.close_unconfirmed
     outbound.positions.handled.update(record.handled)
     outbound.positions.unread.update(dict.fromkeys(record.unread))
+    outbound.routing = _unpack_routing(record.routing, record.started_by)
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
@@ -373,3 +401,34 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
         has_route=stored.has_route,
         over_limit=stored.over_limit,
     )
+
+
+def _pack_routing(routing: SessionRouting, started_by: int) -> SessionRoutingV1 | None:
+    list_id, marks = routing.list_id, routing.marks
+    if not marks.newest and not routing.is_needed and list_id == (started_by, 0):
+        return None
+    return SessionRoutingV1(
+        list_connection_id=list_id.connection_id,
+        list_version=list_id.version,
+        marks=tuple(marks.newest.items()),
+        digests=tuple((source, b"".join(digests)) for source, digests in marks.digests.items()),
+        early=tuple(
+            EarlyMessageV1(message=early.message, position=early.position, since_ms=early.since_ms) for early in routing.early
+        ),
+        kept_until_ms=routing.kept_until_ms,
+    )
+
+
+def _unpack_routing(stored: SessionRoutingV1 | None, started_by: int) -> SessionRouting:
+    routing = SessionRouting()
+    if stored is None:
+        routing.list_id = ListId(started_by)
+        return routing
+    routing.list_id = ListId(stored.list_connection_id, stored.list_version)
+    routing.marks.newest.update(stored.marks)
+    routing.marks.digests.update((source, dict.fromkeys(_digests(joined))) for source, joined in stored.digests)
+    routing.early = [
+        EarlyMessage(message=early.message, position=early.position, since_ms=early.since_ms) for early in stored.early
+    ]
+    routing.kept_until_ms = stored.kept_until_ms
+    return routing

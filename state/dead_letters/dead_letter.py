@@ -179,6 +179,7 @@ def with_death(
         expires_at_ms=None,
         expiration_ms=None,
         headers=message.headers if override is None else _without_copies(message.headers),
+        routing=None,  # it says why the message came to this client
         history=DeathHistory(
             deaths=(death, *(earlier for earlier in before if earlier is not known)),
             first_reason=reason if history is None else history.first_reason,

@@ -22,6 +22,7 @@ def message_end(
     packet_id: PacketId | None = None,
     reason_code: int = 0,
     detail: str = "",
+    with_receipt: bool = True,
 ) -> Iterator[Command]:
     """Yields the commands for a message that leaves the session of `client_id`, in order.
 
@@ -30,6 +31,7 @@ def message_end(
         packet_id: Of its last exchange; None = it has none.
         reason_code: The client's reason code; 0 = success or none.
         detail: Text for people.
+        with_receipt: False for a routed message without receipts.
     """
     message_id = delivery.message.message_id
     yield RecordTransition(
@@ -44,7 +46,7 @@ def message_end(
     )
     if died is not NOT_DEAD:
         yield from _dead_letters(message_id, outcome, died, now_ms)
-    if outcome is not Outcome.DUPLICATE:  # the message that it repeats has the receipt
+    if with_receipt and outcome is not Outcome.DUPLICATE:  # the message that it repeats has the receipt
         yield receipt_command(
             delivery, outcome, client_id=client_id, now_ms=now_ms, died=died, reason_code=reason_code, detail=detail
         )

@@ -22,9 +22,13 @@ _CACHED_CLIENTS: Final = 16
 Shape: TypeAlias = tuple[int, tuple[int, ...], bool]
 """The shape of a filter with wildcards: its number of levels without `#`, which of them are `+`, and whether `#` follows."""
 
+SHARE_PREFIX: Final = "$share/"
+"""A filter that begins with it is of a shared subscription, and matches routed messages only [MQTT-4.8.2-1]."""
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(tuple[Subscription, ...])
 NO_SUBSCRIPTIONS: Final = _encoder.encode(())
+_SHARE_BYTES: Final = SHARE_PREFIX.encode()
 
 
 def topic_matches(topic_filter: str, topic: str) -> bool:
@@ -41,6 +45,11 @@ def topic_matches(topic_filter: str, topic: str) -> bool:
 def has_wildcard(topic_filter: str) -> bool:
     """Returns True if the filter has a wildcard. In a valid filter `+` and `#` always are wildcards."""
     return "+" in topic_filter or "#" in topic_filter
+
+
+def _has_shape(topic_filter: str) -> bool:
+    """Returns True if topics are compared with the filter by its shape."""
+    return has_wildcard(topic_filter) and not topic_filter.startswith(SHARE_PREFIX)
 
 
 def filter_shape(topic_filter: str) -> Shape:
@@ -87,7 +96,7 @@ class _FilterIndex:
         except UNDECODABLE as error:
             raise UnreadableRecord(f"the subscriptions of a session are damaged: {error}") from error
         by_filter = {subscription.topic_filter: subscription for subscription in subscriptions}
-        return cls(by_filter, Counter(filter_shape(topic_filter) for topic_filter in by_filter if has_wildcard(topic_filter)))
+        return cls(by_filter, Counter(filter_shape(topic_filter) for topic_filter in by_filter if _has_shape(topic_filter)))
 
     def copy(self) -> "_FilterIndex":
         return _FilterIndex(self.by_filter.copy(), self.shapes.copy())
@@ -112,7 +121,7 @@ class Subscriptions:
         if self._read().by_filter.get(topic_filter) == subscription:
             return False  # many clients repeat SUBSCRIBE on every connection
         index = self._writable_index()
-        if topic_filter not in index.by_filter and has_wildcard(topic_filter):
+        if topic_filter not in index.by_filter and _has_shape(topic_filter):
             index.shapes[filter_shape(topic_filter)] += 1
         index.by_filter[topic_filter] = subscription
         return True
@@ -128,7 +137,7 @@ class Subscriptions:
             return False
         index = self._writable_index()
         del index.by_filter[topic_filter]
-        if has_wildcard(topic_filter):
+        if _has_shape(topic_filter):
             shape = filter_shape(topic_filter)
             index.shapes[shape] -= 1
             if not index.shapes[shape]:
@@ -152,8 +161,13 @@ class Subscriptions:
     def capped_qos(self, topic: str, qos: QoS) -> QoS:
         """Returns the message's QoS, lowered to the best QoS granted by a matching subscription, if any matches [MQTT-3.3.4-2]
         [MQTT-3.8.4-8]."""
-        if self._encoded == NO_SUBSCRIPTIONS:
-            return qos
+        best = self.granted_qos(topic)
+        return qos if best is None else min(qos, best)
+
+    def granted_qos(self, topic: str) -> QoS | None:
+        """Returns the best QoS granted by a matching subscription; None = none matches. Shared ones do not count."""
+        if self._encoded == NO_SUBSCRIPTIONS or topic.startswith(SHARE_PREFIX):
+            return None
         index = self._read()
         granted = index.by_filter.get(topic)
         best = None if granted is None else granted.qos
@@ -163,10 +177,24 @@ class Subscriptions:
             granted = None if topic_filter is None else index.by_filter.get(topic_filter)
             if granted is not None and (best is None or granted.qos > best):
                 best = granted.qos
-        return qos if best is None else min(qos, best)
+        return best
+
+    def get(self, topic_filter: str) -> Subscription | None:
+        """Returns the subscription with exactly this filter."""
+        return self._read().by_filter.get(topic_filter)
+
+    @property
+    def has_shared(self) -> bool:
+        """Says that there is a shared subscription. Usually the stored bytes answer it."""
+        return _SHARE_BYTES in self.encoded() and any(
+            topic_filter.startswith(SHARE_PREFIX) for topic_filter in self._read().by_filter
+        )
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._read().by_filter.values())
+
+    def __bool__(self) -> bool:
+        return self._encoded != NO_SUBSCRIPTIONS and len(self) > 0
 
     def __len__(self) -> int:
         return len(self._read().by_filter)

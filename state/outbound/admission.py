@@ -10,7 +10,8 @@
    while there is a slot for one.
 6. Rules 2 and 5 are suspended, and the queue grows, while a gateway may be sending messages by the fast path.
 
-QoS here is `Delivery.qos`: the message's, lowered by the client's subscriptions at the time of acceptance.
+QoS here is `Delivery.qos`: the message's, lowered by the client's subscriptions at the time of acceptance. That of a routed
+message is decided before it is submitted (state/outbound/routing/routed.py).
 """
 
 from state.activation import Activation
@@ -87,7 +88,7 @@ def new_delivery(outbound: SessionOutbound, message: Message, position: Position
     ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
     return Delivery(
         message=message,
-        qos=outbound.subscriptions.capped_qos(message.topic, message.qos),
+        qos=message.qos if message.routing is not None else outbound.subscriptions.capped_qos(message.topic, message.qos),
         order=outbound.next_order,
         queue_ttl_ends_ms=ttl_ends_ms,
         position=position,

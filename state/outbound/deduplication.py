@@ -29,6 +29,11 @@ class RecentMessageIds:
         self.digests.append(digest)
         return digest
 
+    def forget(self, message_id: MessageId) -> None:
+        """Forgets an id, because the message was not delivered and may come again."""
+        if self.contains(message_id):
+            self.digests.remove(message_digest(message_id))
+
 
 class ReturnsOfBatch:
     """The dead letters from the newest micro-batch that sent any, as digests of their ids.

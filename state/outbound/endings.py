@@ -9,9 +9,11 @@ from state.activation import Activation
 from state.connection import SessionConnection
 from state.model import Outcome
 from state.outbound.outbound import SessionOutbound
+from state.outbound.routing import routed
 from state.settings import Overflow
 from state.transitions import OutboundAction, OutboundEvent
 
+_ENDED: Final = "the session has ended"
 _PAYLOAD_KEPT: Final = {OutboundAction.END: True, OutboundAction.END_RECEIVED: False}
 
 
@@ -40,12 +42,18 @@ def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
 
 
 def end(outbound: SessionOutbound, activation: Activation) -> None:
-    """Ends everything in window and queue with `session_ended`."""
+    """Ends everything in window and queue with `session_ended`, or gives it back to the group of its shared subscription."""
     for entry in outbound.window:
         action = outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED)
+        if routed.goes_back(entry.delivery, action):
+            routed.give_back(outbound, entry.delivery, _ENDED, activation)
+            continue
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])
     for delivery in outbound.queue.pop_all():
-        activation.finish(delivery, Outcome.SESSION_ENDED)
+        if routed.goes_back(delivery):
+            routed.give_back(outbound, delivery, _ENDED, activation)
+        else:
+            activation.finish(delivery, Outcome.SESSION_ENDED)
     outbound.abandoned.end()
     outbound.subscriptions.clear()
     outbound.end_backoff()

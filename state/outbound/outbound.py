@@ -17,6 +17,7 @@ from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery, InflightEntry, InflightWindow
 from state.outbound.message_queue import MessageQueue
 from state.outbound.packet_ids import AbandonedExchanges, PacketIds
+from state.outbound.routing.session_routing import SessionRouting
 from state.settings import SessionSettings
 
 
@@ -40,6 +41,7 @@ class SessionOutbound:
         "quota_refusals",
         "recent_ids",
         "returns",
+        "routing",
         "settings",
         "subscriptions",
         "throttled_since_ms",
@@ -56,6 +58,7 @@ class SessionOutbound:
         self.subscriptions = Subscriptions()
         self.recent_ids = RecentMessageIds(settings.deduplication_window)
         self.returns = ReturnsOfBatch()
+        self.routing = SessionRouting()
         self.next_order = 0
         self.quota_refusals = 0
         self.blocked_until_ms: int | None = None

@@ -17,6 +17,8 @@ def publish_packet_bytes(message: Message, *, qos: int, protocol_version: int, e
     body = 2 + len(message.topic.encode()) + (2 if qos else 0) + len(message.payload)
     if protocol_version >= 5:
         properties = properties_bytes(message.properties) + (_EXPIRY_INTERVAL_BYTES if expires else 0)
+        if message.routing is not None:
+            properties += sum(1 + _variable_byte_integer_bytes(number) for number in message.routing.subscription_ids)
         body += _variable_byte_integer_bytes(properties) + properties
     return 1 + _variable_byte_integer_bytes(body) + body
 

@@ -19,12 +19,14 @@ from state.commands import (
     WithdrawPublish,
 )
 from state.errors import UNDECODABLE, UnreadableRecord
-from state.model import ClientId
+from state.model import ClientId, Subscription
 from state.records.properties import properties_bytes
 from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
 _COMMAND_OVERHEAD_BYTES: Final = 128
 """Estimate of the encoded size of a command without its texts and payload; never too small."""
+_MARK_BYTES: Final = 19
+"""Greatest encoded size of a source and its mark."""
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(CommandBatch)
@@ -97,12 +99,17 @@ def _weight(command: GatewayCommand) -> int:
     """Returns an upper estimate of the encoded size, in bytes."""
     if isinstance(command, AcceptConnection):
         filters_bytes = sum(len(topic_filter.encode()) + 5 for topic_filter in command.topic_filters or ())
-        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + filters_bytes
+        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + filters_bytes + _subscriptions_bytes(command.subscriptions)
     if isinstance(command, OpenFastPath):
-        filters_bytes = sum(len(subscription.topic_filter.encode()) + 16 for subscription in command.subscriptions or ())
-        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + len(command.recent_ids) + filters_bytes
+        marks_bytes = _MARK_BYTES * len(command.marks or ())
+        filters_bytes = _subscriptions_bytes(command.subscriptions)
+        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + len(command.recent_ids) + filters_bytes + marks_bytes
     if not isinstance(command, SendPublish):
         return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command)
     # Twice the bytes in MQTT are more than msgpack needs for a property and its length.
     texts_bytes = 4 * (len(command.topic) + len(command.message_id)) + 2 * properties_bytes(command.properties)
-    return _COMMAND_OVERHEAD_BYTES + len(command.payload) + texts_bytes
+    return _COMMAND_OVERHEAD_BYTES + len(command.payload) + texts_bytes + 5 * len(command.subscription_ids)
+
+
+def _subscriptions_bytes(subscriptions: tuple[Subscription, ...] | None) -> int:
+    return sum(len(subscription.topic_filter.encode()) + 16 for subscription in subscriptions or ())

@@ -68,6 +68,8 @@ _BOOL: Final = {b"true": True, b"1": True, b"false": False, b"0": False}
 
 
 _COPIES: Final = frozenset({CC, BCC})
+_ROUTING_BYTES: Final = 40
+"""Bytes that a `Routing` takes beside its share and identifiers."""
 _encoder: Final = msgspec.msgpack.Encoder()
 _keys_decoder: Final = msgspec.json.Decoder(tuple[str, ...])
 _format_properties: Final = property_headers(PROPERTIES)
@@ -217,12 +219,14 @@ def format_message(message: Message) -> list[Header]:
 
 
 def message_bytes(message: Message) -> int:
-    """Returns what a message costs while it is stored: payload, topic, properties, headers and death history."""
+    """Returns what a message costs while it is stored: payload, topic, properties, headers, death history and routing."""
     size = len(message.payload) + len(message.topic.encode()) + properties_bytes(message.properties)
     if message.headers:
         size += sum([header_bytes(name, value) for name, value in message.headers])
     if message.history is not None:
         size += len(_encoder.encode(message.history))
+    if message.routing is not None:
+        size += _ROUTING_BYTES + len(message.routing.share) + 5 * len(message.routing.subscription_ids)
     return size
 
 

@@ -49,8 +49,9 @@ from state.events import (
     Subscribed,
     Unsubscribed,
 )
-from state.model import Message, Outcome, Position, QoS, Subscription, Will
+from state.model import Message, Outcome, Position, QoS, Routing, Subscription, Will
 from state.records.receipts import Receipt
+from state.records.routing import SourceKind, source_number
 from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
@@ -58,6 +59,7 @@ from state.settings import SessionSettings
 CLIENT = "sensor-1"
 START_MS = 1_700_000_000_000
 PARTITION = 3
+UPLINK = source_number(SourceKind.UPLINK, 0, "uplink")
 
 
 def message(name: str, *, qos: int = 1, payload: bytes | None = None, **fields: Any) -> Message:
@@ -154,6 +156,40 @@ class Scenario:
         for name in names:
             given = {"accepted_ms": self.now_ms, **fields}
             self.handle(MessageSubmitted(message=message(name, **given), explicit_id=explicit_id, position=at))
+        return self
+
+    def route(
+        self,
+        *names: str,
+        mark: int,
+        entry: tuple[int, int] | None = None,
+        source: int = UPLINK,
+        at: Position | None = None,
+        qos: int = 1,
+        granted: int = 2,
+        is_named: bool = False,
+        share: str = "",
+        ids: tuple[int, ...] = (),
+        **fields: Any,
+    ) -> Self:
+        """The matcher has found this client in a list of subscriptions.
+
+        entry: connection and version of the list; None = what the present connection began with.
+        granted: by the matching subscriptions.
+        """
+        connection_id, version = entry or (self.connection_id, 0)
+        for name in names:
+            routing = Routing(
+                source=source,
+                mark=mark,
+                connection_id=connection_id,
+                version=version,
+                qos=QoS(granted),
+                subscription_ids=ids,
+                share=share,
+                is_named=is_named,
+            )
+            self.submit(name, explicit_id=is_named, at=at, qos=min(qos, granted), routing=routing, **fields)
         return self
 
     def refuse(self, name: str, detail: str, *, at: Position | None = None) -> Self:
@@ -282,13 +318,16 @@ class Scenario:
             self.handle(PubRelReceived(connection_id=connection_id or self.connection_id, packet_id=packet_id))
         return self
 
-    def subscribe(self, topic_filter: str, qos: int, *, connection_id: int | None = None, **options: Any) -> Self:
+    def subscribe(
+        self, topic_filter: str, qos: int, *, connection_id: int | None = None, version: int = 0, **options: Any
+    ) -> Self:
         subscription = Subscription(topic_filter=topic_filter, qos=QoS(qos), **options)
-        self.handle(Subscribed(connection_id=connection_id or self.connection_id, subscriptions=(subscription,)))
+        connection = connection_id or self.connection_id
+        self.handle(Subscribed(connection_id=connection, subscriptions=(subscription,), version=version))
         return self
 
-    def unsubscribe(self, topic_filter: str) -> Self:
-        self.handle(Unsubscribed(connection_id=self.connection_id, topic_filters=(topic_filter,)))
+    def unsubscribe(self, topic_filter: str, *, version: int = 0) -> Self:
+        self.handle(Unsubscribed(connection_id=self.connection_id, topic_filters=(topic_filter,), version=version))
         return self
 
     # --- what can be seen from outside --------------------------------------------------------------------------------------

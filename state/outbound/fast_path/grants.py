@@ -138,6 +138,7 @@ def _grant(
             recent_ids=b"".join(recent.digests if is_snapshot else changes.new_digests),
             is_snapshot=is_snapshot,
             subscriptions=tuple(outbound.subscriptions) if is_first or changes.subscriptions_changed else None,
+            marks=outbound.routing.marks.for_grant() or None if is_first or changes.marks_changed else None,
         )
     )
 

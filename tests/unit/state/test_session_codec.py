@@ -13,12 +13,16 @@ from state.errors import UnreadableRecord
 from state.events import Capability
 from state.inbound.subscriptions import Subscriptions
 from state.model import NO_PROPERTIES, Outcome, Position, PublishProperties, QoS, Subscription, Will
+from state.outbound.deduplication import message_digest
+from state.outbound.routing.routed import WAIT_MS
+from state.records.routing import SourceKind, source_number
 from state.session import Session
 from state.session_codec import connection_of, decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import AbandonedPhase, OutboundPhase
-from tests.scenarios.scenario import CLIENT, START_MS, Scenario, message, will
+from tests.scenarios.scenario import CLIENT, START_MS, UPLINK, Scenario, message, will
 
+BATCHES = source_number(SourceKind.UPLINK_BATCH, 0, "uplink")
 FIXTURE_V1 = Path(__file__).parent / "fixtures" / "session_v1.bin"
 FIXTURE_V1_REFUSALS = FIXTURE_V1.with_name("session_v1_refusals.bin")
 """Version 1 with `timeouts` of a window entry and `last_refusal` of a delivery at the end of their records."""
@@ -44,6 +48,9 @@ FIXTURE_V1_CRASHES = FIXTURE_V1.with_name("session_v1_crashes.bin")
 
 FIXTURE_V1_OVERDUE = FIXTURE_V1.with_name("session_v1_overdue.bin")
 """Version 1 with `overdue` of a window entry at the end of its record."""
+
+FIXTURE_V1_ROUTING = FIXTURE_V1.with_name("session_v1_routing.bin")
+"""Version 1 with `routing` of a session at the end of its record."""
 
 
 def connected_session() -> Session:
@@ -109,6 +116,14 @@ def crashed_session() -> Session:
 
 def overdue_session() -> Session:
     return Scenario().connect(version=5).submit("a").after(30).submit("b").session
+
+
+def routed_session() -> Session:
+    """Returns a session with marks of both kinds, a message for a connection that is not known, and a shared message."""
+    s = Scenario(routing=True).connect().subscribe("t", 1, version=4)
+    s.route("a", mark=5, entry=(1, 4), ids=(7,)).route("b", "c", mark=6, entry=(1, 4), source=BATCHES)
+    s.route("early", mark=7, entry=(2, 1), at=Position(3, 7)).route("back", mark=8, entry=(1, 3), share="$share/g/t")
+    return s.session
 
 
 def with_connections_of(session: Session, old: Session) -> Session:
@@ -200,6 +215,8 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     assert encode_session(older) == encode_session(fast_session())
     overdue = decode_session(FIXTURE_V1_OVERDUE.read_bytes(), client_id=CLIENT, settings=SessionSettings())
     assert encode_session(overdue) == encode_session(overdue_session())
+    routed = decode_session(FIXTURE_V1_ROUTING.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    assert encode_session(routed) == encode_session(routed_session())
 
 
 def test_crashes_are_kept_and_a_session_from_before_has_none() -> None:
@@ -307,6 +324,28 @@ def test_an_overdue_acknowledgement_is_kept() -> None:
     assert [entry.overdue for entry in session.outbound.window] == [True, False]
 
 
+def test_what_routing_needs_is_kept_and_a_session_from_before_has_none() -> None:
+    session = decode_session(FIXTURE_V1_ROUTING.read_bytes(), client_id=CLIENT, settings=SessionSettings())
+    routing = session.outbound.routing
+    assert routing.list_id == (1, 4)
+    assert list(routing.marks.newest.items()) == [(BATCHES, 6), (UPLINK, 8)], "the least recently used one is first"
+    assert {source: list(digests) for source, digests in routing.marks.digests.items()} == {
+        BATCHES: [message_digest("b"), message_digest("c")]
+    }
+    assert [(early.message.message_id, early.position, early.since_ms) for early in routing.early] == [
+        ("early", Position(3, 7), START_MS)
+    ]
+    assert routing.kept_until_ms == START_MS + WAIT_MS
+
+    before = decode_session(FIXTURE_V1_OVERDUE.read_bytes(), client_id=CLIENT, settings=SessionSettings()).outbound.routing
+    assert (before.list_id, before.marks.newest, before.early, before.kept_until_ms) == ((1, 0), {}, [], None)
+
+
+def test_a_session_without_routing_stores_nothing_for_it() -> None:
+    s = Scenario().connect().subscribe("t", 1)
+    assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] is None
+
+
 @pytest.mark.parametrize("state", [-1, 3])
 def test_a_state_of_the_path_that_does_not_exist_is_damage(state: int) -> None:
     record = msgspec.msgpack.decode(FIXTURE_V1_FAST_PATH.read_bytes()[1:])
@@ -372,6 +411,7 @@ if __name__ == "__main__":
         FIXTURE_V1_UNHEARD: lambda: encode_session(unheard_session()),
         FIXTURE_V1_CRASHES: lambda: encode_session(crashed_session()),
         FIXTURE_V1_OVERDUE: lambda: encode_session(overdue_session()),
+        FIXTURE_V1_ROUTING: lambda: encode_session(routed_session()),
     }
     for path, make in MADE.items():
         if not path.exists():

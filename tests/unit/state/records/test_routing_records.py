@@ -155,6 +155,7 @@ def test_a_publication_of_a_backend_keeps_its_headers_and_its_id() -> None:
     assert (publication.is_named, publication.share, publication.batch_ms) == (True, "$share/g/a", 7)
     assert publication.message.headers == (("x", b"1"),)
     assert read([Header("mqtt-topic", b"t")], is_uplink=False).message.message_id == "t-0-1"
+    assert read([Header("mqtt-topic", b"t")], is_uplink=True).message.message_id == "t-0-1"
 
 
 @pytest.mark.parametrize("headers", [[], [Header("mqtt-topic", b"t"), Header("micro-batch", b"x")]])
