@@ -7,6 +7,10 @@ version would misread one of them, or would do harm by dropping a field that it 
    client that has a record.
 2. The format is recorded before the first micro-batch. Older versions refuse from then on, and not before.
 3. A checkpoint without a record has format 1.
+
+| format | what an older version would do harm by forgetting |
+|---|---|
+| 2 | routing: marks of messages that a session has had, and messages that wait for their CONNECT |
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -17,7 +21,7 @@ import msgspec
 from streaming.engine.errors import NewerCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles
 
-CHECKPOINT_FORMAT: Final = 1
+CHECKPOINT_FORMAT: Final = 2
 _FILE: Final = "inflight.format"
 
 
