@@ -58,7 +58,8 @@ class AcceptedDevice:
         is_v5, grant, self._connection_id = codec is V5, handshake.grant, handshake.registration.connection_id
         receive_maximum = connect.receive_maximum if is_v5 else None
         self.outbox = Outbox(accept.send_quota, receive_maximum, limits.max_blocked_qos0_bytes, is_blocked)
-        self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings)
+        list_id = accept.list_connection_id, accept.list_version
+        self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings, list_id)
         self._publications = Publications(
             client_id=handshake.registration.client_id,
             connection_id=self._connection_id,

@@ -11,6 +11,10 @@
    another one is known until a grant speaks of that one again.
 5. What the device subscribes to holds at once. A grant that was written before the session has read it takes nothing back: the
    last word about a filter counts, so it does no harm to say again what the session knew.
+6. A routed message that comes again has a new position, but no higher mark. Known are the marks of what was taken here, and of
+   all before the grant. What lies between breaks the chain, or leaves a gap, until a grant has its mark.
+7. A routed message names the list of subscriptions that matched it. If that is the connection's own list, its QoS holds. If the
+   own list is newer, its filters decide. If it is older, or no filter of it matches, the session decides.
 
 Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 """
@@ -26,16 +30,17 @@ from sinks.mqtt.codec.packets import Connect, EncodePublish
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastSent, MessageRefused
-from state.inbound.subscriptions import Subscriptions
-from state.model import Message, Position, Subscription
+from state.inbound.subscriptions import Subscriptions, topic_matches
+from state.model import Message, Position, QoS, Routing, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
 from state.records.messages import BCC, CC, message_event
 from state.records.record import Header, accepted_at, position
+from state.records.routing import has_one_message_for_each_mark
 
 MAX_RESUBSCRIBED: Final = 1_000
 """Topic filters that a device may change on one connection, because each has to be remembered; beyond, it has no fast path."""
 _MOST_UNADOPTED: Final = 32_768
-_ROUTED: Final = frozenset((CC, BCC))
+_COPIES: Final = frozenset((CC, BCC))
 
 
 class OfferRefusal(StrEnum):
@@ -58,10 +63,16 @@ class OfferRefusal(StrEnum):
     INVALID = "invalid"
     """The record breaks the contract of `inflight.messages`, or MQTT cannot carry it."""
     PRIORITY = "priority"
-    ROUTED = "routed"
+    CC = "cc"
     """The message has CC or BCC."""
     EXPIRED = "expired"
     REPETITION = "repetition"
+    COPY = "copy"
+    """The routed message came before, in another record."""
+    AMBIGUOUS = "ambiguous"
+    """Several messages of its source have the mark of the routed message, so the session alone can tell a copy."""
+    SUBSCRIPTIONS = "subscriptions"
+    """The routed message was matched with newer subscriptions, or with older ones of which none matches it now."""
     PACKET_IDS = "packet_ids"
 
 
@@ -117,19 +128,26 @@ class _Unadopted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WireFastPath:
-    """connect: what the device asked for. encode: of its MQTT version."""
+    """connect: what the device asked for. encode: of its MQTT version.
+
+    list_id: connection id and version of the device's list in `inflight.subscriptions`. Set it before `subscribed` and
+    `unsubscribed` change the filters.
+    """
 
     connect: Connect
     connection_id: int
     encode: EncodePublish
     outbox: Outbox
     settings: GatewaySettings
+    list_id: tuple[int, int] = (0, 0)
     _is_open: bool = False
     _partition: int = -1
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
     """Digests of the message ids of which a repetition may be known to the session."""
+    _marks: dict[int, int] = field(default_factory=dict)
+    """The highest mark of a routed message by source."""
     _subscriptions: Subscriptions = field(default_factory=Subscriptions)
     _resubscribed: dict[str, Subscription | None] = field(default_factory=dict)
     """Changes of the device on this connection by filter; None = it has unsubscribed."""
@@ -148,6 +166,8 @@ class WireFastPath:
             self._known_ids = {taken.digest: None for taken in self._taken.values() if taken.digest is not None}
         for start in range(0, len(grant.recent_ids), DIGEST_BYTES):
             self._known_ids[grant.recent_ids[start : start + DIGEST_BYTES]] = None
+        for source, mark in grant.marks or ():
+            self._marks[source] = max(mark, self._marks.get(source, mark))
         if grant.subscriptions is not None:
             self._subscriptions = Subscriptions()
             for subscription in grant.subscriptions:
@@ -240,6 +260,7 @@ class WireFastPath:
             accepted_ms=accepted_at(offer.timestamp_ms, now_ms=wall_ms),
             default_message_id=position(settings.fast_path.messages_topic, *offer.position),
             limits=settings.limits,
+            recipient=offer.recipient,
         )
         if isinstance(event, MessageRefused):
             return OfferRefusal.INVALID
@@ -248,7 +269,13 @@ class WireFastPath:
             return refusal
         if digest is not None and digest in self._known_ids:  # one that the backend has not named cannot be repeated
             return OfferRefusal.REPETITION
-        qos = self._subscriptions.capped_qos(message.topic, message.qos)  # as the session caps it [MQTT-3.8.4-8]
+        routing = message.routing
+        if routing is None:
+            qos = self._subscriptions.capped_qos(message.topic, message.qos)  # as the session caps it [MQTT-3.8.4-8]
+        elif isinstance(granted := self._routed_qos(message, routing), OfferRefusal):
+            return granted
+        else:
+            qos = granted
         if qos and not outbox.has_free_slot:
             return OfferRefusal.WAITING
         packet_id = outbox.next_fast_id() if qos else 0
@@ -268,6 +295,8 @@ class WireFastPath:
         self._taken[offer.position] = _Unadopted(digest, now_ms)
         if digest is not None:
             self._known_ids[digest] = None
+        if routing is not None:
+            self._marks[routing.source] = routing.mark
         sent = FastSent(
             connection_id=self.connection_id,
             position=offer.position,
@@ -280,13 +309,28 @@ class WireFastPath:
         )
         return TakenOffer(publish, sent)
 
+    def _routed_qos(self, message: Message, routing: Routing) -> QoS | OfferRefusal:
+        """Returns the QoS for a routed message, which has that of the list of subscriptions that matched it."""
+        if not has_one_message_for_each_mark(routing.source):
+            return OfferRefusal.AMBIGUOUS
+        if routing.mark <= self._marks.get(routing.source, -1):
+            return OfferRefusal.COPY
+        matched_by = routing.connection_id, routing.version
+        if matched_by == self.list_id:
+            return message.qos
+        if matched_by > self.list_id or routing.share:  # the session gives what is shared back to the group
+            return OfferRefusal.SUBSCRIPTIONS
+        topic = message.topic
+        granted = [subscription.qos for subscription in self._subscriptions if topic_matches(subscription.topic_filter, topic)]
+        return min(message.qos, max(granted)) if granted else OfferRefusal.SUBSCRIPTIONS
+
 
 def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:
     """Refuses what the session may handle in another way."""
     if message.priority:
         return OfferRefusal.PRIORITY
-    if any(name in _ROUTED for name, _ in message.headers):
-        return OfferRefusal.ROUTED
+    if any(name in _COPIES for name, _ in message.headers):
+        return OfferRefusal.CC
     # A message with a time to live of 0 may be sent if that is possible at once, and this is.
     if message.expires_at_ms is not None and message.expires_at_ms <= wall_ms and message.expiration_ms != 0:
         return OfferRefusal.EXPIRED

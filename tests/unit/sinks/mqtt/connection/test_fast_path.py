@@ -1,4 +1,4 @@
-"""sinks.mqtt.connection.fast_path: a grant that changes its partition, and subscriptions that change beside it.
+"""sinks.mqtt.connection.fast_path: a grant that changes its partition, subscriptions that change beside it, routed messages.
 
 test_offers.py has the rest, in a connection.
 """
@@ -12,8 +12,9 @@ from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, OfferRefusal, Take
 from sinks.mqtt.connection.handshake import V311
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
-from state.model import Position, QoS, Subscription
+from state.model import Position, QoS, Routing, Subscription
 from state.outbound.deduplication import message_digest
+from state.records.routing import SourceKind, encode_routing, source_number
 
 IS_OPEN = FastPathState.OPEN
 
@@ -155,3 +156,117 @@ def repeated(partition: int, offset: int, message_id: str) -> OfferPublish:
     headers = (("mqtt-topic", b"t"), ("message-id", message_id.encode()))
     position = Position(partition, offset)
     return OfferPublish(connection_id=1, position=position, previous=offset - 1, timestamp_ms=0, headers=headers)
+
+
+SOURCE = source_number(SourceKind.UPLINK, 0, "topic id")
+OTHER_SOURCE = source_number(SourceKind.PUBLICATIONS, 1, "topic id")
+
+
+def routed_offer(
+    path: WireFastPath,
+    offset: int,
+    mark: int,
+    *,
+    source: int = SOURCE,
+    matched_by: tuple[int, int] = (1, 3),
+    granted: int = 2,
+    qos: int = 2,
+    previous: int | None = None,
+    **fields: Any,
+) -> TakenOffer | OfferRefusal | None:
+    """Offers a routed message in partition 2. granted: by the subscriptions that matched."""
+    connection_id, version = matched_by
+    routing = Routing(source=source, mark=mark, connection_id=connection_id, version=version, qos=QoS(granted), **fields)
+    given = OfferPublish(
+        connection_id=1,
+        position=Position(2, offset),
+        previous=offset - 1 if previous is None else previous,
+        timestamp_ms=900,
+        headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos), ("message-id", b"p")),
+        recipient=encode_routing(routing),
+    )
+    return path.offer(given, False, 900, 900)
+
+
+def routed_qos(path: WireFastPath, offset: int, mark: int, **fields: Any) -> QoS | OfferRefusal | None:
+    taken = routed_offer(path, offset, mark, **fields)
+    return taken.publish.qos if isinstance(taken, TakenOffer) else taken
+
+
+def subscribed(version: int = 3, *subscriptions: Subscription) -> WireFastPath:
+    """A path of connection 1 with this version of its list of subscriptions, and a grant behind offset 4."""
+    path = fast_path()
+    path.list_id = (1, version)
+    granted(path, 2, 4, subscriptions=subscriptions)
+    return path
+
+
+class TestRoutedMessages:
+    def test_the_entry_decides_if_the_lists_of_subscriptions_are_equal(self) -> None:
+        path = subscribed(3, LOW)
+        taken = routed_offer(path, 5, 1, granted=1, retain=True)
+        assert isinstance(taken, TakenOffer)
+        message = taken.sent.message
+        assert (taken.publish.qos, message.qos, message.retain) == (QoS(1), QoS(1), True), "LOW does not cap it"
+        assert (taken.sent.explicit_id, message.message_id) == (False, "p")
+        assert message.routing is not None
+        assert (message.routing.source, message.routing.mark) == (SOURCE, 1)
+
+    def test_a_newer_list_of_subscriptions_than_ours_decides_nothing_here(self) -> None:
+        for matched_by in ((1, 4), (2, 0)):
+            path = subscribed(3, LOW)
+            assert routed_offer(path, 5, 1, matched_by=matched_by) is OfferRefusal.SUBSCRIPTIONS
+            assert path.state is FastPathState.BROKEN
+
+    def test_our_newer_list_of_subscriptions_decides(self) -> None:
+        path = subscribed(3, LOW, Subscription(topic_filter="#", qos=QoS(1)), Subscription(topic_filter="u", qos=QoS(2)))
+        assert routed_qos(path, 5, 1, matched_by=(1, 2)) == QoS(1)
+        assert routed_qos(path, 6, 2, matched_by=(0, 9), qos=0) == QoS(0)
+        path.unsubscribed(["#", "t"])
+        assert routed_qos(path, 7, 3, matched_by=(1, 2)) is OfferRefusal.SUBSCRIPTIONS
+
+    def test_a_shared_message_matched_before_our_list_is_left_to_the_session(self) -> None:
+        path = subscribed(3, Subscription(topic_filter="#", qos=QoS(2)))
+        assert routed_qos(path, 5, 1, share="$share/g/#") == QoS(2)
+        assert routed_qos(path, 6, 2, share="$share/g/#", matched_by=(1, 2)) is OfferRefusal.SUBSCRIPTIONS
+
+    def test_a_copy_of_an_accepted_message_is_left_to_the_session(self) -> None:
+        path = subscribed()
+        assert routed_qos(path, 5, 7) == QoS(2)
+        assert routed_qos(path, 6, 7) is OfferRefusal.COPY
+        granted(path, 2, 6, marks=((SOURCE, 3),))
+        assert routed_qos(path, 7, 6) is OfferRefusal.COPY, "an older mark, and a grant from before it"
+        granted(path, 2, 7)
+        assert routed_qos(path, 8, 8) == QoS(2)
+        assert routed_qos(path, 9, 8, source=OTHER_SOURCE) == QoS(2), "marks are those of a source"
+
+    def test_a_copy_of_what_the_session_has_sent_is_never_accepted(self) -> None:
+        """No grant has said the mark of the message at 5 yet: the chain refuses whatever lies behind it."""
+        path = subscribed()
+        assert routed_qos(path, 6, 7, previous=5) is OfferRefusal.GAP, "a router that has not read the message at 5"
+        granted(path, 2, 4)
+        assert not was_taken(path, 2, 5, dup=False), "the session sends it"
+        assert routed_qos(path, 6, 7) is OfferRefusal.BROKEN
+        path = subscribed()
+        assert not was_taken(path, 2, 5, dup=False)
+        granted(path, 2, 5, marks=((SOURCE, 7),))
+        assert routed_qos(path, 6, 7) is OfferRefusal.COPY
+
+    def test_a_mark_of_several_messages_is_left_to_the_session(self) -> None:
+        for kind in (SourceKind.UPLINK_BATCH, SourceKind.PUBLICATIONS_BATCH, SourceKind.RETAINED):
+            path = subscribed()
+            assert routed_qos(path, 5, 1, source=source_number(kind, 0, "topic id")) is OfferRefusal.AMBIGUOUS
+
+    def test_a_named_publication_is_a_repetition_of_its_message_id(self) -> None:
+        path = subscribed()
+        assert routed_qos(path, 5, 1, is_named=True) == QoS(2)
+        assert routed_qos(path, 6, 2) == QoS(2), "not named, so it cannot be repeated"
+        assert routed_qos(path, 7, 3, is_named=True) is OfferRefusal.REPETITION
+
+    def test_a_message_for_a_list_of_clients_is_as_any_other(self) -> None:
+        path = subscribed(3, LOW)
+        headers = (("mqtt-topic", b"t"), ("mqtt-qos", b"2"))
+        given = OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=0, headers=headers, recipient=b"")
+        taken = path.offer(given, False, 0, 0)
+        assert isinstance(taken, TakenOffer)
+        assert (taken.publish.qos, taken.sent.message.routing) == (QoS(0), None)

@@ -8,8 +8,9 @@ from sinks.fast_path.offering import FastPathState
 from sinks.fast_path.settings import FastPathSettings
 from state.commands import CloseFastPath, OfferPublish, OpenFastPath, SendPublish, SendPubRel, WithdrawPublish
 from state.events import ConnectionLost, FastPathClosed, FastSent, PubAckReceived
-from state.model import Position, QoS, ReasonCode, Subscription
+from state.model import Position, QoS, ReasonCode, Routing, Subscription
 from state.outbound.deduplication import message_digest
+from state.records.routing import encode_routing
 from state.records.settings import RecordLimits
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
@@ -40,6 +41,7 @@ def offer(
     partition: int = 2,
     age_ms: int = 0,
     under_pressure: bool = False,
+    recipient: bytes | None = None,
 ) -> bytes:
     given = OfferPublish(
         connection_id=77,
@@ -48,6 +50,7 @@ def offer(
         timestamp_ms=WALL_MS - age_ms,
         headers=(TOPIC, ("mqtt-qos", b"%d" % qos), *headers),
         payload=payload,
+        recipient=recipient,
     )
     counters, path = harness.counters, harness.connection.fast_path
     ignored, broken = counters.offers_ignored, counters.offers_refused["broken"]
@@ -93,6 +96,13 @@ class TestTaking:
         assert offer(harness, 9, previous=5) == sent(SECOND)
         assert [(told.position.offset, told.previous) for told in fast_sents(harness)] == [(5, 4), (9, 5)]
         assert fast_sents(harness)[0].message.message_id == "inflight.messages-2-5"
+
+    def test_a_routed_message_is_judged_by_the_list_of_acceptconnection(self) -> None:
+        harness = granted(accept={"list_connection_id": 70, "list_version": 2})
+        for version, written in ((2, sent(FIRST)), (3, b"")):
+            routing = Routing(source=0, mark=version, connection_id=70, version=version, qos=QoS(1))
+            assert offer(harness, 3 + version, qos=2, recipient=encode_routing(routing)) == written
+        assert refusals(harness) == {"subscriptions": 1}
 
     def test_without_a_grant_offers_are_ignored(self) -> None:
         harness = connected()
@@ -154,10 +164,11 @@ class TestRefusing:
             ("invalid", {"headers": [("many", b"h" * 65_536)]}),
             ("invalid", {"headers": [("mqtt-topic", b"")]}),
             ("priority", {"headers": [("priority", b"1")]}),
-            ("routed", {"headers": [("CC", b"a")]}),
-            ("routed", {"headers": [("BCC", b"a")]}),
+            ("cc", {"headers": [("CC", b"a")]}),
+            ("cc", {"headers": [("BCC", b"a")]}),
             ("expired", {"headers": [("expiration", b"10")], "age_ms": 10}),
             ("repetition", {"headers": [("message-id", b"known")]}),
+            ("invalid", {"recipient": b"no entry"}),
         ],
     )
     def test_an_offer_with_special_handling_is_left_to_the_session(self, reason: str, how: dict[str, Any]) -> None:
