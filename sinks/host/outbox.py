@@ -66,6 +66,10 @@ class FastPublish:
     taken_ms: int
     is_confirmed: bool = False
 
+    @property
+    def subscription_ids(self) -> tuple[int, ...]:
+        return () if self.message.routing is None else self.message.routing.subscription_ids
+
 
 class _Held(NamedTuple):
     """A message that waits for a slot."""

@@ -18,7 +18,12 @@ class Packet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Connect(Packet, frozen=True):
-    """A CONNECT. session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session)."""
+    """A CONNECT.
+
+    Attributes:
+        session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session).
+        topic_alias_maximum: The highest topic alias that the client takes; 0 = none.
+    """
 
     protocol_version: int
     client_id: str
@@ -31,6 +36,7 @@ class Connect(Packet, frozen=True):
     receive_maximum: int = DEFAULT_RECEIVE_MAXIMUM
     maximum_packet_size_bytes: int | None = None
     authentication_method: str | None = None
+    topic_alias_maximum: int = 0
 
 
 class ConnAck(Packet, frozen=True):
@@ -74,13 +80,28 @@ class Content(Protocol):
 
 
 class EncodePublish(Protocol):
-    """Encodes a PUBLISH for one version. packet_id: 0 at QoS 0.
+    """Encodes a PUBLISH for one version. MQTT 3.1.1 has none of the last four arguments, and ignores them.
+
+    Args:
+        packet_id: 0 at QoS 0.
+        subscription_ids: In their order.
+        topic_alias: 0 = none.
+        omits_topic: The client knows the alias, which stands for the topic.
 
     Raises ValueError, OverflowError or UnicodeEncodeError for content that MQTT cannot carry.
     """
 
     def __call__(
-        self, content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
+        self,
+        content: Content,
+        *,
+        qos: QoS,
+        packet_id: PacketId,
+        dup: bool = False,
+        expiry_interval_s: int | None = None,
+        subscription_ids: tuple[int, ...] = (),
+        topic_alias: int = 0,
+        omits_topic: bool = False,
     ) -> bytes: ...
 
 

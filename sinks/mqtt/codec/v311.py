@@ -242,7 +242,15 @@ def encode(packet: ServerPacket) -> bytes:
 
 
 def encode_publish(
-    content: Content, *, qos: QoS, packet_id: PacketId, dup: bool = False, expiry_interval_s: int | None = None
+    content: Content,
+    *,
+    qos: QoS,
+    packet_id: PacketId,
+    dup: bool = False,
+    expiry_interval_s: int | None = None,
+    subscription_ids: tuple[int, ...] = (),
+    topic_alias: int = 0,
+    omits_topic: bool = False,
 ) -> bytes:
     """Encodes a PUBLISH, see EncodePublish. This version has no expiry and no properties."""
     topic, payload = content.topic.encode(), content.payload

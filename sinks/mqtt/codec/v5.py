@@ -216,6 +216,7 @@ def _decode_connect(parsed: Any, packet: bytes, body_start: int) -> Connect:
         receive_maximum=parsed.receive_max,
         maximum_packet_size_bytes=parsed.max_packet_size,
         authentication_method=parsed.authentication_method,
+        topic_alias_maximum=parsed.topic_alias_max,
     )
 
 
@@ -332,14 +333,21 @@ def _encoding_lines() -> Iterator[str]:
     """Yields the source of `encode_publish`. The library takes pairs as a list only."""
     encoded = {PropertyKind.FLAG: "properties.{} or 0", PropertyKind.TEXT_PAIRS: "list(properties.{})"}
     given = (f"{_library_name(row)}={encoded.get(row.kind, 'properties.{}').format(row.field)}" for row in PROPERTIES)
+    properties = ", ".join(given)
     packet = (
-        "PublishPacket(content.topic, content.payload, qos=LIBRARY_QOS[qos], retain=content.retain, packet_id=packet_id or None, "
-        "duplicate=dup, message_expiry_interval=expiry_interval_s"
+        "content.payload, qos=LIBRARY_QOS[qos], retain=content.retain, packet_id=packet_id or None, duplicate=dup, "
+        "message_expiry_interval=expiry_interval_s"
     )
-    yield "def generated(content, *, qos, packet_id, dup=False, expiry_interval_s=None):"
+    routed = f"{packet}, subscription_ids=list(subscription_ids), topic_alias=topic_alias or None"
+    yield "def generated(content, *, qos, packet_id, dup=False, expiry_interval_s=None, subscription_ids=(), topic_alias=0,"
+    yield "              omits_topic=False):"
     yield "    properties = content.properties"
-    yield f"    if properties == NO_PROPERTIES: return {packet}).write()"
-    yield f"    return {packet}, {', '.join(given)}).write()"
+    yield "    if subscription_ids or topic_alias:"
+    yield "        topic = '' if omits_topic else content.topic"
+    yield f"        if properties == NO_PROPERTIES: return PublishPacket(topic, {routed}).write()"
+    yield f"        return PublishPacket(topic, {routed}, {properties}).write()"
+    yield f"    if properties == NO_PROPERTIES: return PublishPacket(content.topic, {packet}).write()"
+    yield f"    return PublishPacket(content.topic, {packet}, {properties}).write()"
 
 
 encode_publish: Final = cast(

@@ -7,6 +7,7 @@
    exist (`SubscriptionJudge`).
 """
 
+from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
 
 from sinks.host.outbox import FastPublish, Outbox
@@ -14,6 +15,7 @@ from sinks.host.wire_table import WireAction
 from sinks.mqtt.codec import framing, packets
 from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_acknowledgement
 from sinks.mqtt.codec.packets import Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, ServerPacket, Subscribe, Unsubscribe
+from sinks.mqtt.codec.topic_aliases import TopicAliases
 from sinks.mqtt.connection.append_queue import Append, AppendQueue
 from sinks.mqtt.connection.fast_path import OfferRefusal, WireFastPath
 from sinks.mqtt.connection.handshake import V5, Handshake
@@ -50,6 +52,8 @@ class AcceptedDevice:
     _connection_id: int = field(init=False)
     _publications: Publications = field(init=False)
     _subscriptions: SubscriptionJudge = field(init=False)
+    _encode_publish: Callable[..., bytes] = field(init=False)
+    """Encodes a PUBLISH that is written now: by the codec, or with topic aliases."""
 
     def __post_init__(
         self, settings: GatewaySettings, handshake: Handshake, accept: AcceptConnection, is_blocked: bool, now_ms: int
@@ -79,6 +83,10 @@ class AcceptedDevice:
             accept.max_subscription_bytes,
             limits.max_topic_levels,
         )
+        self._encode_publish = codec.encode_publish
+        if connect.topic_alias_maximum:  # [MQTT-3.1.2-27]
+            aliases = TopicAliases(connect.topic_alias_maximum, codec.encode_publish, connect.maximum_packet_size_bytes)
+            self._encode_publish = aliases.encode_publish
         if not is_v5 and accept.max_awaiting_rel:
             self._records.max_unanswered = accept.max_awaiting_rel
 
@@ -269,8 +277,14 @@ class AcceptedDevice:
         if expiry_s is not None:
             expiry_s = _left_s(expiry_s, waited_s)
         try:
-            encode = self._output.codec.encode_publish
-            data = encode(publish, qos=qos, packet_id=packet_id, dup=publish.dup, expiry_interval_s=expiry_s)
+            data = self._encode_publish(
+                publish,
+                qos=qos,
+                packet_id=packet_id,
+                dup=publish.dup,
+                expiry_interval_s=expiry_s,
+                subscription_ids=publish.subscription_ids,
+            )
         except (ValueError, OverflowError):
             self._counters.unsendable += 1
             if qos:
@@ -280,10 +294,12 @@ class AcceptedDevice:
         self._counters.publishes_sent += 1
 
     def _write_fast(self, fast: FastPublish, waited_s: int) -> None:
-        data = fast.data
-        if waited_s and fast.expiry_interval_s is not None:
-            expiry_s, encode = _left_s(fast.expiry_interval_s, waited_s), self._output.codec.encode_publish
-            data = encode(fast.message, qos=fast.qos, packet_id=fast.packet_id, expiry_interval_s=expiry_s)
+        data, expiry_s, encode = fast.data, fast.expiry_interval_s, self._encode_publish
+        if (waited_s and expiry_s is not None) or encode is not self._output.codec.encode_publish:
+            if expiry_s is not None:
+                expiry_s = _left_s(expiry_s, waited_s)
+            ids = fast.subscription_ids
+            data = encode(fast.message, qos=fast.qos, packet_id=fast.packet_id, expiry_interval_s=expiry_s, subscription_ids=ids)
         self._output.packets.append(data)
         self._counters.publishes_sent += 1
         self._counters.fast_publishes_sent += 1

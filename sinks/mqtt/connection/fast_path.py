@@ -281,9 +281,11 @@ class WireFastPath:
         packet_id = outbox.next_fast_id() if qos else 0
         if packet_id is None:
             return OfferRefusal.PACKET_IDS
-        expiry_s = _left_s(message, wall_ms)
+        expiry_s, subscription_ids = _left_s(message, wall_ms), () if routing is None else routing.subscription_ids
         try:
-            data = self.encode(message, qos=qos, packet_id=packet_id, expiry_interval_s=expiry_s)
+            data = self.encode(
+                message, qos=qos, packet_id=packet_id, expiry_interval_s=expiry_s, subscription_ids=subscription_ids
+            )
         except (ValueError, OverflowError):
             return OfferRefusal.INVALID
         limit_bytes = self.connect.maximum_packet_size_bytes

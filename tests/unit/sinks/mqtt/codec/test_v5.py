@@ -17,7 +17,7 @@ from sinks.mqtt.codec.packets import (
     UnsubAck,
     Unsubscribe,
 )
-from sinks.mqtt.codec.v5 import decode, encode
+from sinks.mqtt.codec.v5 import decode, encode, encode_publish
 from state.errors import ProtocolViolation
 from state.model import PublishProperties, QoS, ReasonCode, Subscription, Will
 from tests.unit.sinks.mqtt.invalid_packets import NO_PROPERTIES, V5, connect5, will
@@ -35,6 +35,7 @@ VALID = [
             session_expiry_interval_s=60,
             receive_maximum=5,
             maximum_packet_size_bytes=1_024,
+            topic_alias_maximum=10,
         ),
     ),
     (
@@ -179,6 +180,31 @@ def test_application_properties_survive_the_way_out_and_in() -> None:
     )
     data = encode(Publish(topic="t", payload=b"p", properties=properties))
     assert decode(data, body_start(data)) == Publish(topic="t", payload=b"p", properties=properties)
+
+
+def test_each_subscription_identifier_is_a_property_in_order() -> None:
+    """[MQTT-3.3.4-4]"""
+    message = Publish(topic="t", payload=b"p", properties=PublishProperties(payload_format=1))
+    data = encode_publish(message, qos=QoS(1), packet_id=258, subscription_ids=(3, 268_435_455, 3, 1))
+    ids = b"\x0b\x03" + b"\x0b\xff\xff\xff\x7f" + b"\x0b\x03" + b"\x0b\x01"
+    assert ids in data
+    assert len(data) == len(encode_publish(message, qos=QoS(1), packet_id=258)) + len(ids)
+    plain = encode_publish(Publish(topic="t", payload=b"p"), qos=QoS(0), packet_id=0, subscription_ids=(3, 1))
+    assert plain == publish("t", b"p", v5=b"\x0b\x03\x0b\x01")
+
+
+def test_a_topic_alias_is_written_with_and_without_its_topic() -> None:
+    message = Publish(topic="t", payload=b"p")
+    first = encode_publish(message, qos=QoS(0), packet_id=0, topic_alias=2)
+    assert first == publish("t", b"p", v5=b"\x23\x00\x02")
+    later = encode_publish(message, qos=QoS(0), packet_id=0, topic_alias=2, omits_topic=True)
+    assert later == publish("", b"p", v5=b"\x23\x00\x02")
+
+
+@pytest.mark.parametrize("identifier", [0, 268_435_456])
+def test_a_subscription_identifier_out_of_range_cannot_be_written(identifier: int) -> None:
+    with pytest.raises(ValueError, match=r"(?i)subscription|integer"):
+        encode_publish(Publish(topic="t", payload=b""), qos=QoS(0), packet_id=0, subscription_ids=(identifier,))
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "x" * 65_536])

@@ -361,6 +361,69 @@ def send_slow(harness: Harness, packet_id: int, *, offset: int, qos: int = 1, du
     )
 
 
+ALIAS = b"\x23\x00\x01"
+
+
+class TestProperties:
+    def test_both_paths_and_resends_share_the_topic_aliases(self) -> None:
+        """[MQTT-3.1.2-26]"""
+        harness = granted(5, properties=b"\x22\x00\x01", accept={"send_quota": 9})
+        assert offer(harness, 5) == sent(FIRST, v5=ALIAS)
+        assert send_publish(harness, 1) == publish("", b"p", first_byte=0x32, packet_id=1, v5=ALIAS)
+        assert send_publish(harness, 1, dup=True) == publish("", b"p", first_byte=0x3A, packet_id=1, v5=ALIAS)
+        grant(harness, 5)
+        assert offer(harness, 6, ("expiration", b"5000"), qos=0) == publish("", b"p", v5=b"\x02\x00\x00\x00\x05" + ALIAS)
+
+    def test_the_first_publish_on_the_wire_sets_the_alias(self) -> None:
+        harness = granted(5, properties=b"\x22\x00\x01", accept={"send_quota": 9})
+        harness.confirming = False
+        assert offer(harness, 5) == b""
+        assert send_slow(harness, 1, offset=4) == b"", "it waits behind the offer, which was encoded before"
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST, v5=ALIAS) + publish("", b"s", first_byte=0x32, packet_id=1, v5=ALIAS)
+
+    def test_without_a_topic_alias_maximum_there_is_no_alias(self) -> None:
+        """[MQTT-3.1.2-27]"""
+        for properties in (b"", b"\x22\x00\x00"):
+            harness = granted(5, properties=properties)
+            for offset in (5, 6):
+                assert offer(harness, offset, qos=0) == sent(0, qos=0, v5=b"")
+
+    def test_an_alias_leaves_a_publish_within_the_maximum_packet_size(self) -> None:
+        """[MQTT-3.1.2-24]"""
+        harness = granted(5, properties=b"\x22\x00\x01" + b"\x27\x00\x00\x00\x16")
+        assert offer(harness, 5, payload=b"p" * 14) == sent(FIRST, b"p" * 14, v5=b"")
+        assert offer(harness, 6, qos=0) == sent(0, qos=0, v5=ALIAS)
+
+    def test_a_routed_message_carries_its_subscription_identifiers(self) -> None:
+        """[MQTT-3.3.4-3] [MQTT-3.3.4-4]"""
+        routing = Routing(source=0, mark=1, connection_id=0, version=0, qos=QoS(1), subscription_ids=(3, 1))
+        for level, v5 in ((5, b"\x0b\x03\x0b\x01"), (4, None)):
+            harness = granted(level)
+            assert offer(harness, 5, recipient=encode_routing(routing)) == sent(FIRST, v5=v5)
+            written = harness.command(
+                SendPublish, packet_id=0, topic="t", payload=b"s", qos=QoS(0), subscription_ids=routing.subscription_ids
+            )
+            assert written == publish("t", b"s", v5=v5)
+
+    def test_subscription_identifiers_stay_after_a_wait_for_kafka(self) -> None:
+        routing = Routing(source=0, mark=1, connection_id=0, version=0, qos=QoS(1), subscription_ids=(3,))
+        harness = granted(5)
+        harness.confirming = False
+        offer(harness, 5, ("expiration", b"5000"), recipient=encode_routing(routing))
+        harness.now_ms += 2_000
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST, v5=b"\x02\x00\x00\x00\x03" + b"\x0b\x03")
+
+    def test_subscription_identifiers_count_towards_the_packet_size(self) -> None:
+        """[MQTT-3.1.2-24]"""
+        for identifier, refused in ((127, {}), (128, {"size": 1})):
+            routing = Routing(source=0, mark=1, connection_id=0, version=0, qos=QoS(1), subscription_ids=(identifier,))
+            harness = granted(5, properties=b"\x27\x00\x00\x00\x16")
+            offer(harness, 5, payload=b"p" * 12, recipient=encode_routing(routing))
+            assert refusals(harness) == refused
+
+
 class TestTheSessionsCopies:
     def test_the_sessions_copy_of_an_accepted_offer_is_dropped(self) -> None:
         harness = granted()
