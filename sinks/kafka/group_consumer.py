@@ -81,6 +81,28 @@ class PartitionsRevoked(NamedTuple):
     partitions: frozenset[int]
 
 
+def is_committed_later(error: KafkaError) -> bool:
+    """Returns True for a refused commit if the group rebalances, or has evicted this member, which joins again."""
+    return error.code() in _COMMITTED_LATER
+
+
+def check_consumer_error(error: KafkaError, topic: str, log_throttle: ErrorLogThrottle) -> None:
+    """Logs an error in the stream of a consumer that promises to see every record, and that librdkafka survives.
+
+    Raises:
+        MemberFenced: Another process has joined under our `group_instance_id`.
+        KafkaFailed: Another consumer is the cure.
+    """
+    code, text = error.code(), error.str()
+    if code == KafkaError.FENCED_INSTANCE_ID or (code == KafkaError._FATAL and "fenced" in text):
+        raise MemberFenced(text)
+    # librdkafka decompresses at most 100 MB of zstd, and would stay at a batch with more for ever.
+    if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET, KafkaError._BAD_COMPRESSION) or error.fatal():
+        raise KafkaFailed(text)
+    if log_throttle.is_due(code):  # a missing permission or topic: librdkafka tries again
+        _log.warning("kafka_consumer", topic=topic, error=text)
+
+
 class GroupConsumer:
     """A member of a consumer group.
 
@@ -150,20 +172,10 @@ class GroupConsumer:
         batches: dict[int, list[ConsumedRecord]] = {}
         for message in messages:
             if (wrong := message.error()) is not None:
-                self._check_error(wrong)
+                check_consumer_error(wrong, self._topic, self._log_throttle)
                 continue
             batches.setdefault(message.partition(), []).append(ConsumedRecord(message))
         return batches
-
-    def _check_error(self, error: KafkaError) -> None:
-        code, text = error.code(), error.str()
-        if code == KafkaError.FENCED_INSTANCE_ID or (code == KafkaError._FATAL and "fenced" in text):
-            raise MemberFenced(text)
-        # librdkafka decompresses at most 100 MB of zstd, and would stay at a batch with more for ever.
-        if code in (KafkaError._FATAL, KafkaError._AUTO_OFFSET_RESET, KafkaError._BAD_COMPRESSION) or error.fatal():
-            raise KafkaFailed(text)
-        if self._log_throttle.is_due(code):  # a missing permission or topic: librdkafka tries again
-            _log.warning("kafka_consumer", topic=self._topic, error=text)
 
     # --- partitions ---------------------------------------------------------------------------------------------------------
 
@@ -256,7 +268,7 @@ class GroupConsumer:
 
     def _committed(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         wrong = next((each for each in (error, *(one.error for one in partitions)) if each is not None), None)
-        refused = None if wrong is None else CommitRefused(wrong.str(), is_passing=wrong.code() in _COMMITTED_LATER)
+        refused = None if wrong is None else CommitRefused(wrong.str(), is_passing=is_committed_later(wrong))
         self._on_commit({one.partition: one.offset for one in partitions}, refused)
 
     def close(self) -> None:

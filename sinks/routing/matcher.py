@@ -11,7 +11,7 @@
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
@@ -246,13 +246,14 @@ class Matcher:
     def answer(
         self, source: PublicationSource, offset: int, client_id: ClientId, asked: SubscriptionList
     ) -> Iterator[RoutedRecord]:
-        """Yields the records with the retained messages that a SUBSCRIBE asks for: one copy of each message.
+        """Returns the records with the retained messages that a SUBSCRIBE asks for: one copy of each message.
+
+        Only the call needs the lock, the iteration does not.
 
         Args:
             source: The partition of `inflight.subscriptions` that has the list.
             asked: The list, with `wanted` filters.
         """
-        number = source_number(SourceKind.RETAINED, source.partition, source.topic_id)
         granted = {each.topic_filter: each for each in asked.subscriptions}
         now_ms = self._now_ms()
         copies: dict[str, tuple[Publication, QoS, list[int]]] = {}
@@ -267,6 +268,17 @@ class Matcher:
                 if (other := copies.get(topic)) is not None:
                     qos, identifiers = max(qos, other[1]), [*other[2], *(each for each in identifiers if each not in other[2])]
                 copies[topic] = entry.content, qos, identifiers
+        return self._answers(source, offset, client_id, asked, copies)
+
+    def _answers(
+        self,
+        source: PublicationSource,
+        offset: int,
+        client_id: ClientId,
+        asked: SubscriptionList,
+        copies: Mapping[str, tuple[Publication, QoS, list[int]]],
+    ) -> Iterator[RoutedRecord]:
+        number = source_number(SourceKind.RETAINED, source.partition, source.topic_id)
         for topic, (publication, qos, identifiers) in copies.items():
             routing = Routing(
                 source=number,

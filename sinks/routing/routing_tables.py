@@ -22,6 +22,7 @@ class RoutingTables:
 
     Attributes:
         subscriptions, retained: Look things up only with `lock`, except for `get` and `len`.
+        generation: Changes whenever the tables are emptied.
         unreadable: Counts records that could not be decoded.
     """
 
@@ -29,11 +30,13 @@ class RoutingTables:
         self.lock: Final = threading.Lock()
         self.subscriptions = SubscriptionTable()
         self.retained: RetainedTable[Publication] = RetainedTable()
+        self.generation = 0
         self.unreadable = 0
 
     def clear(self) -> None:
         """Forgets everything, because the topics are read from the beginning."""
         with self.lock:
+            self.generation += 1
             self.subscriptions = SubscriptionTable()
             self.retained = RetainedTable()
 

@@ -1,0 +1,326 @@
+"""Runs the matcher on Kafka, in a thread of its own beside that of the table reader.
+
+1. Poll publications (and lists of subscriptions, for retained messages), as a member of the matchers' group.
+2. The barrier: ask where `subscriptions` ends *then*, and wait until the tables are that far. Whatever was acknowledged before
+   one of these publications was appended is below that end.
+3. Match, and write the records in the order of the publications.
+4. When Kafka has confirmed all records of a poll, commit its offsets.
+
+A failure costs time only: all clients are given up, and new ones begin at the committed offsets. What is routed twice by that has
+the same source and mark, by which sessions recognize it.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import Any, Final
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient
+
+from sinks.health import UnmetCondition
+from sinks.host.broker_clock import BrokerClock
+from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced
+from sinks.kafka.host_settings import HostSettings
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.routing.log_ends import END, Partition, log_offsets
+from sinks.routing.matcher import Matcher, PublicationSource
+from sinks.routing.metrics import MatcherCounters
+from sinks.routing.routed_writer import PublicationPosition, ReadBatch, RoutedWriter
+from sinks.routing.routing_tables import RoutingTables
+from sinks.routing.settings import RoutingSettings
+from sinks.routing.source_consumer import SourceConsumer
+from sinks.routing.table_reader import TableListener, TableReader
+from state.errors import UnreadableRecord
+from state.model import ClientId
+from state.records.subscriptions import SubscriptionList, decode_subscriptions
+
+_log: Final = structlog.get_logger(__name__)
+_POLL_S: Final = 0.2
+_UNCONFIRMED_POLL_S: Final = 0.02
+"""While records are unconfirmed: their confirmations are handled between polls."""
+_MOST_RECORDS: Final = 500
+_RESTART_PAUSE_S: Final = 1.0
+_ANSWER_S: Final = 10.0
+_BARRIER_S: Final = 10.0
+_FLUSH_S: Final = 5.0
+_CHECK_S: Final = 30.0
+_COUNT_S: Final = 1.0
+
+NO_TABLES: Final = UnmetCondition(
+    "not all subscriptions are read yet", "wait; its log says how far it is, and routing_tables_complete when it is"
+)
+NO_SOURCE: Final = UnmetCondition(
+    "no partition to route publications of",
+    "nothing, if there are more matchers than partitions; else wait for the consumer group",
+)
+
+
+class KafkaMatcher:
+    """The matcher of a process, with its tables.
+
+    Attributes:
+        tables: Of the process; what is not complete yet is said by `reader`.
+    """
+
+    def __init__(
+        self,
+        settings: RoutingSettings,
+        host: HostSettings,
+        counters: MatcherCounters | None = None,
+        *,
+        clock: BrokerClock | None = None,
+    ) -> None:
+        """host: of the process. clock: that somebody else keeps right; None = the matcher keeps one."""
+        self.tables = RoutingTables()
+        self.counters = counters or MatcherCounters()
+        self._settings = settings
+        self._host = host
+        self._own_clock = BrokerClock() if clock is None else None
+        self._clock = clock or self._own_clock or BrokerClock()
+        self._config = partial(client_config, host.bootstrap_servers, host.kafka_options)
+        self._new_reader: Callable[[TableListener | None], TableReader] = lambda listener: TableReader(
+            self.tables, settings, host, self.counters, now_ms=self._now_ms, listener=listener
+        )
+        self.reader = self._new_reader(None)
+        self._too_large: set[PublicationPosition] = set()
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="inflight-matcher", daemon=True)
+
+    def start(self, listener: TableListener | None = None) -> None:
+        """listener: a process that holds connections."""
+        if listener is not None:
+            self.reader = self._new_reader(listener)
+        self.reader.start()
+        self._thread.start()
+
+    async def close(self, timeout_s: float) -> None:
+        """Finishes what was read, commits it and leaves the group."""
+        self._stopping.set()
+        loop = asyncio.get_running_loop()
+        if self._thread.ident is not None:
+            await loop.run_in_executor(None, self._thread.join, timeout_s)
+            self.reader.stop()
+            await loop.run_in_executor(None, self.reader.join, timeout_s)
+
+    def missing(self) -> Iterable[UnmetCondition]:
+        """Returns what the matcher lacks. Any thread may ask."""
+        if not self.reader.is_complete:
+            yield NO_TABLES
+        elif not self.counters.partitions_owned:
+            yield NO_SOURCE
+
+    def _now_ms(self) -> int:
+        return self._clock.now_ns() // 1_000_000
+
+    # --- on the matcher's thread ----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                if self._is_ready():
+                    self._route_publications()
+            except MemberFenced:  # joining again would fence the other one
+                _log.warning("matcher_fenced", group=self._settings.group_id, group_instance_id=self._host.group_instance_id)
+                return
+            except Exception as error:  # noqa: BLE001 - whatever it was, new clients are the cure
+                self.counters.restarts += 1
+                _log.warning("matcher_failed", error=repr(error), action="new Kafka clients start in a second")
+            finally:
+                self.counters.partitions_owned = self.counters.lag = 0
+            self._stopping.wait(_RESTART_PAUSE_S)
+
+    def _is_ready(self) -> bool:
+        """Waits for the tables, because a publication that is matched before would miss subscribers."""
+        while not self.reader.is_complete:
+            if self._stopping.wait(_POLL_S / 4):
+                return False
+        return True
+
+    def _route_publications(self) -> None:
+        errors = ClientErrors()
+        asking = new_client(Consumer, {**self._config(errors), "group.id": self._settings.group_id})
+        writer = RoutedWriter(self._host, self.counters, self._own_clock, self._too_large)
+        routing: _Routing | None = None
+        try:
+            routing = _Routing(
+                self._settings,
+                self._host,
+                self.reader,
+                self.tables,
+                self.counters,
+                asking=asking,
+                errors=errors,
+                writer=writer,
+                now_ms=self._now_ms,
+            )
+            while not self._stopping.is_set():
+                routing.run()
+        finally:
+            if routing is not None:
+                routing.consumer.close()
+            writer.close()
+            asking.close()
+
+
+class _Routing:
+    """Routes with one set of clients, until one fails."""
+
+    def __init__(
+        self,
+        settings: RoutingSettings,
+        host: HostSettings,
+        reader: TableReader,
+        tables: RoutingTables,
+        counters: MatcherCounters,
+        *,
+        asking: Any,
+        errors: ClientErrors,
+        writer: RoutedWriter,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._tables = tables
+        self._reader = reader
+        self._counters = counters
+        self._asking = asking
+        self._errors = errors
+        self._writer = writer
+        self._counts = self._partition_counts()
+        self._matcher = Matcher(
+            tables,
+            settings,
+            counters,
+            messages_partitions=self._counts[settings.messages_topic],
+            retained_partitions=self._counts[settings.retained_topic],
+            now_ms=now_ms,
+        )
+        self._sources = self._describe(client_config(host.bootstrap_servers, host.kafka_options, errors))
+        self._positions: dict[Partition, int] = {}
+        self._generation = tables.generation
+        self._check_again_s = time.monotonic() + _CHECK_S
+        self._count_again_s = 0.0
+        self.consumer = SourceConsumer(
+            host,
+            group_id=settings.group_id,
+            begins_at_end={settings.uplink_topic: True, settings.publications_topic: False, settings.subscriptions_topic: False},
+            asking=asking,
+            before_revoke=self._finish,
+        )
+
+    def run(self) -> None:
+        """Routes what one poll returns. Raises KafkaFailed, MemberFenced."""
+        batches = self.consumer.poll(_UNCONFIRMED_POLL_S if self._writer.has_unconfirmed else _POLL_S, _MOST_RECORDS)
+        if batches:
+            self._route(batches)
+        else:
+            self._writer.poll()
+        self.consumer.finished(self._writer.finished())
+        self.consumer.commit()
+        now_s = time.monotonic()
+        if now_s >= self._count_again_s:
+            self._count_again_s = now_s + _COUNT_S
+            self._counters.partitions_owned = len(self.consumer.owned)
+            self._positions = {partition: self._positions.get(partition, at) for partition, at in self.consumer.owned.items()}
+            self._counters.lag = self.consumer.lag(self._positions)
+        if now_s >= self._check_again_s:
+            self._check_again_s = now_s + _CHECK_S
+            if self._partition_counts() != self._counts:
+                raise KafkaFailed("a topic has more partitions now")
+
+    def _route(self, batches: dict[Partition, list[ConsumedRecord]]) -> None:
+        ends = {partition: records[-1].offset + 1 for partition, records in batches.items()}
+        self._positions.update(ends)
+        batch = self._writer.begin(ends)
+        lists = [(key, records) for key, records in batches.items() if key[0] == self._settings.subscriptions_topic]
+        asks = [(self._sources[key], *asked) for key, records in lists for asked in _asking_for_retained(records)]
+        self._generation = self._tables.generation
+        if asks or len(batches) > len(lists):
+            self._await_tables(with_retained=bool(asks))
+        for partition, records in batches.items():
+            if partition[0] != self._settings.subscriptions_topic:
+                self._match(self._sources[partition], records, batch)
+        for source, offset, client_id, asked in asks:
+            with self._tables.lock:
+                self._check_tables()
+                answer = self._matcher.answer(source, offset, client_id, asked)
+            for routed in answer:
+                self._writer.write(routed, batch, PublicationPosition(source.topic, source.partition, offset))
+        self._writer.end(batch)
+
+    def _await_tables(self, *, with_retained: bool) -> None:
+        """The barrier."""
+        partitions = self._reader.partitions
+        if not with_retained:
+            partitions = tuple(each for each in partitions if each[0] == self._settings.subscriptions_topic)
+        if not partitions or not self._reader.wait_for(log_offsets(self._asking, partitions, END), time.monotonic() + _BARRIER_S):
+            raise KafkaFailed(f"the subscriptions were not read up to their end within {_BARRIER_S:g} s")
+
+    def _check_tables(self) -> None:
+        """Raises KafkaFailed if the tables were emptied since the barrier, to be read anew."""
+        if self._tables.generation != self._generation:
+            raise KafkaFailed("the subscriptions are read anew")
+
+    def _match(self, source: PublicationSource, records: list[ConsumedRecord], batch: ReadBatch) -> None:
+        route, lock, too_large = self._matcher.route, self._tables.lock, self._writer.too_large
+        for record in records:
+            if too_large and PublicationPosition(source.topic, source.partition, record.offset) in too_large:
+                continue
+            with lock:
+                self._check_tables()
+                routed = route(source, record)
+            if routed:
+                position = PublicationPosition(source.topic, source.partition, record.offset)
+                for each in routed:
+                    self._writer.write(each, batch, position)
+
+    def _finish(self) -> None:
+        """Waits for confirmations before partitions go. What is not confirmed in time is routed again by their next owner."""
+        self._writer.flush(_FLUSH_S)
+        self.consumer.finished(self._writer.finished())
+
+    # --- topics -----------------------------------------------------------------------------------------------------------------
+
+    def _partition_counts(self) -> dict[str, int]:
+        try:
+            described = self._asking.list_topics(timeout=_ANSWER_S).topics
+        except KafkaException as error:
+            raise self._errors.failed("no broker answers", error) from error
+        settings = self._settings
+        sources = settings.uplink_topic, settings.publications_topic, settings.subscriptions_topic
+        counts = {}
+        for topic in (*sources, settings.messages_topic, settings.retained_topic):
+            if topic not in described or not described[topic].partitions:
+                raise KafkaFailed(f"topic {topic} does not exist, or may not be described; create it with `inflight topics`")
+            counts[topic] = len(described[topic].partitions)
+        return counts
+
+    def _describe(self, config: dict[str, Any]) -> dict[Partition, PublicationSource]:
+        """Returns the sources by partition, with Kafka's ids of their topics."""
+        settings = self._settings
+        topics = [settings.uplink_topic, settings.publications_topic, settings.subscriptions_topic]
+        client = new_client(AdminClient, config)
+        try:
+            answers = client.describe_topics(TopicCollection(topics), request_timeout=_ANSWER_S)
+            ids = {topic: str(answer.result().topic_id) for topic, answer in answers.items()}
+        except KafkaException as error:
+            raise self._errors.failed("the topics are not described", error) from error
+        return {
+            (topic, number): PublicationSource(
+                topic=topic, partition=number, topic_id=ids[topic], is_uplink=topic == settings.uplink_topic
+            )
+            for topic in topics
+            for number in range(self._counts[topic])
+        }
+
+
+def _asking_for_retained(records: list[ConsumedRecord]) -> Iterator[tuple[int, ClientId, SubscriptionList]]:
+    """Yields offset, client and list of each record that wants retained messages. The table reader counts unreadable ones."""
+    for record in records:
+        with contextlib.suppress(UnreadableRecord, UnicodeDecodeError):
+            if record.value is not None and (asked := decode_subscriptions(record.value)).wanted:
+                yield record.offset, (record.key or b"").decode(), asked

@@ -1,0 +1,166 @@
+"""The matcher on a real broker: nothing is missed, and what is routed twice says so."""
+
+import asyncio
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from sinks.routing.kafka_matcher import KafkaMatcher
+from state.records.routing import SourceKind
+from tests.integration.routing.routed_topics import PARTITIONS, Copy, RoutedTopics
+from tests.support.kafka_topics import read_topic
+from tests.support.shared import SharedKafka
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+
+
+@pytest.fixture
+def topics(kafka: SharedKafka, request: pytest.FixtureRequest) -> RoutedTopics:
+    return RoutedTopics(kafka.bootstrap_servers, request.node.name.removeprefix("test_")[:40])
+
+
+@contextmanager
+def matching(topics: RoutedTopics, *, owns: int = 3 * PARTITIONS) -> Iterator[KafkaMatcher]:
+    """Runs a matcher, from when it owns so many partitions."""
+    matcher = KafkaMatcher(topics.settings, topics.host)
+    matcher.start()
+    try:
+        wait_until(lambda: matcher.counters.partitions_owned >= owns, "the matcher owns partitions")
+        yield matcher
+    finally:
+        asyncio.run(matcher.close(30))
+
+
+def numbers_by_publisher(copies: list[Copy]) -> dict[tuple[str, str], list[int]]:
+    """Returns the payloads in the order of the log, repetitions left out, for each publisher and client."""
+    found: dict[tuple[str, str], list[int]] = defaultdict(list)
+    seen = set()
+    for copy in copies:
+        publisher, number = (copy.value or b"").decode().split()
+        position = copy.client_id, copy.routing.source, copy.routing.mark
+        if position not in seen:
+            seen.add(position)
+            found[publisher, copy.client_id].append(int(number))
+    return found
+
+
+def test_a_publication_reaches_whoever_subscribes(topics: RoutedTopics) -> None:
+    topics.subscribe("before", "a/+")
+    with matching(topics) as matcher:
+        topics.subscribe("after", "#")
+        topics.subscribe("nobody", "b")
+        topics.publish("a/b", b"from a device")
+        topics.send("a/c", b"from a backend")
+        copies = topics.copies(at_least=4)
+        assert sorted((copy.client_id, copy.value) for copy in copies) == [
+            ("after", b"from a backend"),
+            ("after", b"from a device"),
+            ("before", b"from a backend"),
+            ("before", b"from a device"),
+        ]
+        assert list(matcher.missing()) == []
+        assert matcher.counters.restarts == 0
+
+
+def test_a_publication_after_a_suback_is_never_missed(topics: RoutedTopics) -> None:
+    """The gateway answers a SUBSCRIBE when the list is confirmed, so a confirmed list has to match whatever is appended then."""
+    rounds = 300
+    with matching(topics):
+        for number in range(rounds):
+            topics.subscribe(f"client{number}", f"topic/{number}")
+            topics.publish(f"topic/{number}", b"dev %d" % number, publisher=f"dev{number % 5}")
+        copies = topics.copies(at_least=rounds)
+    assert sorted(copy.client_id for copy in copies) == sorted(f"client{number}" for number in range(rounds))
+
+
+def test_nobody_gets_what_was_published_after_an_unsubscribe(topics: RoutedTopics) -> None:
+    with matching(topics):
+        for number in range(50):
+            topics.subscribe("client", f"topic/{number}", version=number + 1)
+            topics.publish(f"topic/{number - 1}")
+        topics.publish("topic/49", b"the last")
+        assert [copy.value for copy in topics.copies(at_least=1)] == [b"the last"]
+
+
+def test_a_killed_matcher_is_continued_with_the_same_marks(topics: RoutedTopics) -> None:
+    for client_id in ("c1", "c2"):
+        topics.subscribe(client_id, "t")
+    topics.subscribe("m1", "$share/g/t")
+    topics.subscribe("m2", "$share/g/t")
+    topics.publish("t", b"dev -1")  # before the first start of a matcher: not routed
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.integration.routing.matcher_process", topics.host.bootstrap_servers, topics.prefix]
+    )
+    try:
+        topics.send("t", b"begin 0")
+        topics.copies(at_least=3)  # it owns partitions of `publications`; those of `uplink` came with them
+        for number in range(20):
+            topics.publish("t", b"dev %d" % number)
+        before = topics.copies(at_least=63)
+    finally:
+        process.kill()
+        process.wait()
+    topics.publish("t", b"dev 20")
+    with matching(topics):
+        everything = topics.copies(at_least=2 * len(before) + 3)
+    repeated = [identity(copy) for copy in everything]
+    assert {one for one in repeated if repeated.count(one) == 2} == set(map(identity, before)), "all of it comes twice"
+    assert numbers_by_publisher(everything)["dev", "c1"] == list(range(21))
+
+
+def identity(copy: Copy) -> tuple[str, int, int]:
+    return copy.client_id, copy.routing.source, copy.routing.mark
+
+
+def test_partitions_move_without_a_missing_publication(topics: RoutedTopics) -> None:
+    topics.subscribe("client", "t")
+    sent = 0
+
+    def publish(count: int) -> None:
+        nonlocal sent
+        for _ in range(count):
+            for publisher in ("p1", "p2", "p3"):
+                topics.publish("t", f"{publisher} {sent}".encode(), publisher=publisher)
+            sent += 1
+
+    with matching(topics) as first:
+        publish(30)
+        with matching(topics, owns=1):
+            for _ in range(200):
+                publish(5)
+                if first.counters.partitions_owned < 3 * PARTITIONS:
+                    break
+            publish(30)
+        publish(30)
+        copies = topics.copies(at_least=3 * sent)
+    found = numbers_by_publisher(copies)
+    assert {publisher: numbers for (publisher, _), numbers in found.items()} == {
+        name: list(range(sent)) for name in ("p1", "p2", "p3")
+    }
+
+
+def test_a_subscribe_gets_what_was_retained_before_it(topics: RoutedTopics) -> None:
+    with matching(topics):
+        for number in range(20):
+            topics.send(f"kept/{number}", b"value %d" % number, retain=True)
+        read_topic(topics.host.bootstrap_servers, topics.settings.retained_topic, lambda records: len(records) >= 20)
+        topics.subscribe("new", "kept/#", wanted=("kept/#",))
+        topics.subscribe("other", "kept/#")
+        copies = topics.copies(at_least=20)
+    assert sorted(copy.value or b"" for copy in copies) == sorted(b"value %d" % number for number in range(20))
+    assert {copy.client_id for copy in copies} == {"new"}
+    assert all(copy.routing.retain and copy.routing.source % 8 == SourceKind.RETAINED for copy in copies)
+
+
+def test_what_comes_after_the_first_start_is_routed_by_the_next(topics: RoutedTopics) -> None:
+    topics.subscribe("client", "t")
+    with matching(topics):
+        pass
+    topics.publish("t", b"while nobody ran")
+    with matching(topics):
+        assert [copy.value for copy in topics.copies(at_least=1)] == [b"while nobody ran"]
