@@ -12,7 +12,7 @@ from streaming.config.configuration import RuleSection
 from streaming.config.settings import Settings
 
 _TOKEN_CHECKS: Final = ("token_issuer", "token_audience", "token_username_claim")
-_PERMISSIONS: Final = ("client_ids", "publish", "subscribe")
+_PERMISSIONS: Final = ("client_ids", "publish", "subscribe", "not_subscribe")
 
 
 def lost_access_control(in_force: Settings, new: Settings) -> list[str]:

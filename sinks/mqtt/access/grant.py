@@ -32,14 +32,15 @@ _REASON_CODES: Final = {
 
 
 class LoginRefused(msgspec.Struct, frozen=True):
-    """A refused login. detail: for the log, without secrets."""
+    """A refused login. detail: for the log, without secrets. code: for the device; None = by the refusal."""
 
     refusal: LoginRefusal
     detail: str = ""
+    code: ReasonCode | None = None
 
     @property
     def reason_code(self) -> ReasonCode:
-        return _REASON_CODES.get(self.refusal, ReasonCode.NOT_AUTHORIZED)
+        return self.code or _REASON_CODES.get(self.refusal, ReasonCode.NOT_AUTHORIZED)
 
 
 class User(msgspec.Struct, frozen=True):
@@ -66,6 +67,7 @@ class Grant(msgspec.Struct, frozen=True):
 
     Attributes:
         publish, subscribe: Each of the patterns must cover a topic; empty = everything is allowed.
+        hidden: If it covers a topic filter, the client may not subscribe to that, and is not told why; None = nothing is hidden.
         valid_ms: The connection ends after this long; None = it does not.
     """
 
@@ -73,12 +75,16 @@ class Grant(msgspec.Struct, frozen=True):
     publish: tuple[TopicPatterns, ...] = ()
     subscribe: tuple[TopicPatterns, ...] = ()
     valid_ms: int | None = None
+    hidden: TopicPatterns | None = None
 
     def may_publish(self, topic: str) -> bool:
         return all(patterns.cover(topic) for patterns in self.publish)
 
     def may_subscribe(self, topic_filter: str) -> bool:
         return all(patterns.cover(topic_filter) for patterns in self.subscribe)
+
+    def hides(self, topic_filter: str) -> bool:
+        return self.hidden is not None and self.hidden.cover(topic_filter)
 
 
 EVERYTHING: Final = Grant()

@@ -8,6 +8,7 @@ from typing import Final
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.settings import DEFAULT_RULES, AccessRule
 from sinks.mqtt.access.topic_patterns import TopicPatterns, filled_in
+from state.model import ReasonCode
 
 _EVERY_TOPIC: Final = "#"
 
@@ -24,7 +25,8 @@ class Rules:
         if rule is None:
             return LoginRefused(LoginRefusal.CLIENT_ID, "no rule is for this user")
         if not _allows_client_id(rule.client_ids, asked_client_id, user.name):
-            return LoginRefused(LoginRefusal.CLIENT_ID, "the rule of this user does not allow the client id")
+            detail = "the rule of this user does not allow the client id"
+            return LoginRefused(LoginRefusal.CLIENT_ID, detail, ReasonCode.CLIENT_ID_NOT_VALID)
         if user.client_id is not None and user.client_id != asked_client_id:
             return LoginRefused(LoginRefusal.CLIENT_ID, "the token is for another client id")
         values = {"username": user.name, "client_id": client_id}
@@ -32,9 +34,10 @@ class Rules:
             _restrictions(rule.publish, user.publish, values),
             _restrictions(rule.subscribe, user.subscribe, values),
         )
-        if not (user.name or publish or subscribe):
+        hidden = TopicPatterns(rule.not_subscribe, values) if rule.not_subscribe else None
+        if not (user.name or publish or subscribe or hidden):
             return EVERYTHING
-        grant = Grant(user.name, publish, subscribe, user.valid_ms)
+        grant = Grant(user.name, publish, subscribe, user.valid_ms, hidden)
         if will_topic is not None and not grant.may_publish(will_topic):
             return LoginRefused(LoginRefusal.WILL, "the user may not publish to the topic of the will")
         return grant

@@ -55,8 +55,8 @@ class LoginSettings:
 class AccessRule:
     """The permissions of some users. Only the first rule whose `users` match holds.
 
-    In client_ids, publish and subscribe `{username}` and `{client_id}` stand for the device's own, in which no character is a
-    wildcard.
+    In client_ids, publish, subscribe and not_subscribe `{username}` and `{client_id}` stand for the device's own, in which no
+    character is a wildcard.
     """
 
     users: tuple[str, ...] = Setting(
@@ -67,6 +67,10 @@ class AccessRule:
     )
     publish: tuple[str, ...] = Setting("topics that they may publish to", check=_check_topic_filter).default(("#",))
     subscribe: tuple[str, ...] = Setting("topics that they may subscribe to", check=_check_topic_filter).default(("#",))
+    not_subscribe: tuple[str, ...] = Setting(
+        "topics that they may not subscribe to, and get 0x80 for; a filter that matches other topics too, such as #, is granted",
+        check=_check_topic_filter,
+    ).default(())
 
 
 DEFAULT_RULES: Final = (AccessRule(users=("",), client_ids=("*",)), AccessRule())

@@ -155,7 +155,8 @@ class AcceptedDevice:
 
     def _subscribe(self, subscribe: Subscribe, excess: int, is_refused: bool) -> None:
         answer, granted = self._subscriptions.subscribe(subscribe, excess=excess, is_refused=is_refused)
-        if refused := answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED):
+        refused = answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED) + answer.reason_codes.count(ReasonCode.UNSPECIFIED_ERROR)
+        if refused:
             self._counters.not_authorized["subscribe"] += refused
         too_many = answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED) - excess
         if too_many and not is_refused:

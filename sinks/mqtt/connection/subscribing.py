@@ -15,7 +15,7 @@ class SubscriptionJudge:
     its packet id [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
 
     topic_filters: those that the session holds; None = too many to be told, so any may be among them.
-    grant: what the login allows; a filter that it does not cover is refused with 0x87.
+    grant: what the login allows; a filter that it does not cover is refused with 0x87, one that it hides with 0x80.
     max_subscriptions: how many there may be, max_subscription_bytes: how long together; 0 = no limit. One more is refused with
     0x97; resubscribing does not count twice. max_topic_levels: of a filter; 0 = no limit.
     """
@@ -72,6 +72,8 @@ class SubscriptionJudge:
             return ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED
         if not is_topic_filter(topic_filter) or 0 < self.max_topic_levels < topic_levels(topic_filter):
             return ReasonCode.TOPIC_FILTER_INVALID
+        if self.grant.hides(topic_filter):
+            return ReasonCode.UNSPECIFIED_ERROR
         if not self.grant.may_subscribe(topic_filter):
             return ReasonCode.NOT_AUTHORIZED
         if self.topic_filters is None:

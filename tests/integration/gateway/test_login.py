@@ -52,7 +52,7 @@ def test_the_log_says_as_whom_a_device_has_logged_in(gateway: GatewayUnderTest, 
     assert gateway.kafka.of(client_id, PublishReceived)[0].username == "ada"
 
 
-BAD_LOGIN, NOT_AUTHORIZED = 0x86, 0x87
+BAD_CLIENT_ID, BAD_LOGIN, NOT_AUTHORIZED = 0x85, 0x86, 0x87
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ BAD_LOGIN, NOT_AUTHORIZED = 0x86, 0x87
     [
         ("eve", "eve", "right", BAD_LOGIN),
         ("bob", "bob", "token", BAD_LOGIN),
-        ("bob", "ada", "right", NOT_AUTHORIZED),
+        ("bob", "ada", "right", BAD_CLIENT_ID),
         ("ada/2", "ada", "token for ada/1", NOT_AUTHORIZED),
     ],
 )

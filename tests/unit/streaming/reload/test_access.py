@@ -77,6 +77,7 @@ token_issuer = "me"
 [[rules]]
 users = ["admin"]
 client_ids = ["*"]
+not_subscribe = ["secret"]
 [[rules]]
 users = ["sensor-*"]
 client_ids = ["{username}"]
@@ -116,7 +117,8 @@ def allowed(settings: GatewaySettings) -> set[tuple[str, str, str, bool]]:
         if isinstance(grant, Grant):
             for topic in "up/sensor-1/t", "public", "secret":
                 found |= {(user, client_id, topic, True)} if grant.may_publish(topic) else set()
-                found |= {(user, client_id, topic, False)} if grant.may_subscribe(topic) else set()
+                may_subscribe = grant.may_subscribe(topic) and not grant.hides(topic)
+                found |= {(user, client_id, topic, False)} if may_subscribe else set()
     return found
 
 

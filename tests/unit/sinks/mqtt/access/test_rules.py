@@ -66,6 +66,27 @@ def test_a_user_without_a_rule_may_not_connect() -> None:
     assert refusal(RULES, User("eve"), "eve") is LoginRefusal.CLIENT_ID
 
 
+def test_a_client_id_that_the_rule_does_not_allow_is_invalid() -> None:
+    """MQTT 5, 3.2.2.2: valid, but not allowed by the server. Other refusals of a rule say that the device is not authorized."""
+
+    def code(rules: Rules, user: User, client_id: str) -> int:
+        judged = rules.apply(user, asked_client_id=client_id, client_id=client_id, will_topic=None)
+        assert isinstance(judged, LoginRefused)
+        return judged.reason_code
+
+    assert code(Rules((AccessRule(users=("",), client_ids=("[A-Z]*",)),)), ANONYMOUS, "bad/id") == 0x85
+    assert code(RULES, User("eve"), "eve") == 0x87, "there is no rule for this user"
+    assert code(DEFAULT, User("ada", client_id="ada/1"), "ada/2") == 0x87, "the token is of another client"
+
+
+def test_a_filter_is_hidden_only_with_everything_that_it_matches() -> None:
+    rules = Rules((AccessRule(users=("",), client_ids=("*",), not_subscribe=("secret/#", "of/{client_id}")),))
+    device = grant(rules, ANONYMOUS, "7")
+    hidden = ["secret", "secret/a", "secret/+/b", "of/7"]
+    assert [asked for asked in (*hidden, "#", "+/a", "of/+", "of/8") if device.hides(asked)] == hidden
+    assert device.may_publish("secret/a")
+
+
 def test_anonymous_devices_have_rules_too() -> None:
     guest = grant(RULES, ANONYMOUS, "guest-1")
     assert (guest.may_publish("guests/guest-1"), guest.may_publish("guests/guest-2"), guest.may_publish("users/")) == (

@@ -2,6 +2,8 @@
 
 import pytest
 
+from sinks.mqtt.access.grant import Grant
+from sinks.mqtt.access.topic_patterns import TopicPatterns
 from sinks.mqtt.codec.packets import SubAck, Subscribe, Unsubscribe
 from sinks.mqtt.connection.handshake import V5, V311
 from sinks.mqtt.connection.subscribing import SubscriptionJudge
@@ -29,6 +31,13 @@ def test_bad_and_shared_filters_are_refused_one_by_one() -> None:
     answer, granted = subscribe(asked("a#"), asked("b"), asked("$share/g/b"))
     assert answer.reason_codes == (0x8F, 1, 0x9E)
     assert granted == (asked("b"),)
+
+
+def test_a_hidden_filter_is_refused_without_a_reason() -> None:
+    grant = Grant(hidden=TopicPatterns(("test/nosubscribe",), {}))
+    answer, granted = subscribe(asked("test/nosubscribe"), asked("test/#"), judge=SubscriptionJudge(set(), grant))
+    assert answer.reason_codes == (0x80, 1)
+    assert granted == (asked("test/#"),)
 
 
 def test_a_subscription_identifier_is_a_protocol_error() -> None:
