@@ -102,6 +102,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         # A tracer doubles the time of these tests, and they reach no line that no other test reaches.
         if getattr(getattr(item, "function", None), "is_hypothesis_test", False):
             item.add_marker(pytest.mark.no_cover)
+        for marker in ("spark", "integration"):
+            if f"/tests/{marker}/" in item.path.as_posix():
+                item.add_marker(marker)
     items.sort(key=lambda item: _order_of(item.path.as_posix()))
 
 

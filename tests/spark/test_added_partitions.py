@@ -12,7 +12,7 @@ from tests.spark.child_engine import engine
 from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 BEFORE, AFTER = 12, 6
 

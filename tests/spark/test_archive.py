@@ -30,7 +30,7 @@ from streaming.settings import ArchiveSettings
 from streaming.topics import ensure_topics
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.slow
 
 DEADLINE_S = 90.0
 T0 = 1_790_000_000_000

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from state.model import Outcome
@@ -19,8 +18,6 @@ from streaming.archive.rows import (
     plain_receipt_row,
     receipt_rows,
 )
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 T0 = 1_790_000_000_123
 SCHEMA = (

@@ -8,8 +8,6 @@ from state.events import ClientConnected, PubAckReceived
 from state.records.events import encode_event
 from tests.support.kafka_topics import read_topic
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
-
 CLIENTS, IN_FLIGHT, BACKLOG, LIMIT = 20, 10, 3_000, 100
 
 

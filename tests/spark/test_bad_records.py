@@ -13,8 +13,6 @@ from state.events import ClientConnected, PubAckReceived
 from state.records.events import WAKE_UP_KEY, encode_event
 from state.records.settings import RecordLimits
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
-
 TOPIC = ("mqtt-topic", b"t")
 BAD_KEYS = [None, b"", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"k" * 1_025]
 

@@ -20,8 +20,6 @@ from tests.spark.conftest import Pipeline
 from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
-
 HOUR_MS = 3_600_000
 BOUNDS = BatchBounds(max_records=5_000, max_bytes=1 << 20, largest_bytes=64 << 10)
 SMALL, LARGE, LARGE_BYTES = 1_500, 60, 40 << 10

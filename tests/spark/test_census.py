@@ -1,12 +1,8 @@
 """Aggregate statistics of the sessions of a running query, and Spark's signs of work."""
 
-import pytest
-
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.spark_internals.query_progress import executor_work
 from tests.support.waiting import wait_until
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
 def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipeline) -> None:

@@ -7,8 +7,6 @@ from pyspark.sql import SparkSession
 
 from streaming.spark_internals.checkpoint import CheckpointFiles, HadoopFileSystem
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(120)]
-
 
 @pytest.mark.parametrize("folder", [None, "folder"])
 def test_a_file_is_whole_also_after_a_write_that_was_killed(spark: SparkSession, tmp_path: Path, folder: str | None) -> None:

@@ -12,7 +12,7 @@ from tests.spark.conftest import newest_batch
 from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 
 def test_a_damaged_checkpoint_names_its_file_and_what_to_do(kafka: SharedKafka, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 REFUSED = 0x87
 CLIENTS = 4

@@ -4,7 +4,6 @@ tested without Spark (tests/scenarios/test_dead_letters.py)."""
 import json
 from pathlib import Path
 
-import pytest
 from pyspark.sql import SparkSession
 
 from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType, parse_destination
@@ -13,8 +12,6 @@ from state.records.settings import Topics
 from streaming.engine.operator.settings import PipelineSettings
 from tests.spark.conftest import Pipeline
 from tests.support.shared import SharedKafka
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 TTL_MS = 400
 

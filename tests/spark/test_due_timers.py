@@ -16,7 +16,7 @@ from tests.spark.test_recovery import crashed_in
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.faults
 
 CLIENTS, LIMIT, PARTITIONS = 60, 10, 2
 SHARE = 2 * LIMIT * PARTITIONS + CLIENTS // CALLED_OF

@@ -12,7 +12,7 @@ from streaming.config.settings import Settings
 from streaming.engine.intake.waiting_records import WaitingRecords
 from tests.integration.kafka.security.logins import GROUP, LOGINS, TOPIC, Secured, broker_for_logins
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults]
+pytestmark = pytest.mark.faults
 
 
 @pytest.fixture(scope="module")

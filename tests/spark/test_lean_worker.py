@@ -24,7 +24,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 from tests.unit.streaming.spark_internals.worker_replay import INPUT_SCHEMA, OFFSETS, Task, read_answer
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(240)]
+pytestmark = pytest.mark.faults
 
 
 def await_copies(pipeline: Pipeline, message_id: str, count: int) -> list[SendPublish]:

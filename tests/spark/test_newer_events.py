@@ -15,7 +15,7 @@ from tests.spark.next_version import NEXT_VERSION_BYTE, NextVersion, next_versio
 from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.servers
 
 BESIDE_IT = next_version(b"a payload may be anything")
 CLIENTS = (b"newer", b"other-1", b"other-2", b"other-3")

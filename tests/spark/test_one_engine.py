@@ -10,7 +10,7 @@ from tests.spark.child_engine import Engine, engine
 from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 def test_an_engine_with_another_checkpoint_does_not_start_beside_one(kafka: SharedKafka, tmp_path: Path) -> None:

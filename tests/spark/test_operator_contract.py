@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
-import pytest
 from pyspark.sql.streaming.state import GroupState
 
 from state.commands import AcceptConnection
@@ -22,8 +21,6 @@ from streaming.engine.operator.sink_columns import frames_of
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 CONSTRUCTOR = {
     "optionalValue", "batchProcessingTimeMs", "eventTimeWatermarkMs", "timeoutConf", "hasTimedOut", "watermarkPresent", "defined",

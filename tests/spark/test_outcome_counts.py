@@ -9,8 +9,6 @@ from streaming.engine.progress import ProgressReader
 from streaming.engine.query import counted
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
-
 
 @pytest.mark.servers
 def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> None:

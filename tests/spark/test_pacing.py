@@ -10,8 +10,6 @@ from streaming.engine.pacing.paced_query import PacedQuery
 from tests.spark.conftest import Pipeline, newest_batch
 from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
 LONG_MS, HOUR_MS = 240_000, 3_600_000
 
 

@@ -16,8 +16,6 @@ from tests.spark.broken_function import Broken
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
-
 
 def commands_for(pipeline: Pipeline, client: str, connection_id: int) -> list[GatewayCommand]:
     """Returns all commands for one connection so far."""

@@ -10,8 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from streaming.history.errors import BadQuestion
 from streaming.history.questions import checked_condition, checked_query
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
-
 
 @pytest.fixture
 def ledger(spark: SparkSession, tmp_path: Path) -> Iterator[DataFrame]:

@@ -12,8 +12,6 @@ from tests.spark.engine_topics import EngineTopics
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
-
 BOMB_BYTES = 200 << 20
 """More than a heap of 512 MiB can take in: the consumer holds a record twice, and Spark copies it."""
 LAST_MS = 2**63 - 1

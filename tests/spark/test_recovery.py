@@ -28,7 +28,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.servers
 
 CLIENTS = 20
 OUTPUTS = ("commands", "uplink", "receipts", "dead_letters", "ledger")

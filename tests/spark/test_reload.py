@@ -15,7 +15,7 @@ from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.servers
 
 ROOT = Path(__file__).parents[2]
 

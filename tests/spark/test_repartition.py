@@ -14,7 +14,7 @@ from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(420)]
 
 ONLINE, AWAY = 8, 16
 EXPIRATION_MS = 60_000

@@ -3,12 +3,9 @@
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from streaming.history.replay import ReplayOptions, SkipReason, candidates
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 T0 = 1_790_000_000_000
 LETTERS = "dead_letter_id STRING, client_id STRING, message_id STRING, died_ms BIGINT, replays INT, kafka_partition INT, "

@@ -3,12 +3,9 @@
 import random
 
 import msgspec
-import pytest
 
 from state.events import PublishReceived
 from state.model import PublishProperties
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 EVERY_BYTE = bytes(range(256)) * 3
 CLIENT = "gerät/ü\x01😀"

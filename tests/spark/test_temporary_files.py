@@ -6,11 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.spark import spark_process
-
-pytestmark = pytest.mark.spark
 
 
 def start(checkpoint: Path) -> tuple["subprocess.Popen[str]", Path]:

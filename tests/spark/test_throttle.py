@@ -3,15 +3,12 @@
 import dataclasses
 
 import msgspec
-import pytest
 from prometheus_client import CollectorRegistry
 
 from inflight.producer import Producer
 from state.events import PubAckReceived
 from state.settings import BackoffSettings, SessionSettings
 from tests.support.waiting import DEADLINE_S, wait_until
-
-pytestmark = [pytest.mark.spark, pytest.mark.timeout(240)]
 
 
 def test_a_long_queue_throttles_its_client_only_until_it_is_short(pipeline) -> None:

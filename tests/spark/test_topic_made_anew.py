@@ -16,7 +16,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 
 def make_anew(settings: dict[str, Any], topic: str) -> None:

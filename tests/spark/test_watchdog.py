@@ -14,7 +14,7 @@ from tests.spark.engine_topics import EngineTopics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 PATIENCE_S = 10
 
