@@ -20,8 +20,6 @@ from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
 DEVICES = [f"d{number}" for number in range(16)]
 SESSION_TIMEOUT_MS = 6_000
 

@@ -21,7 +21,7 @@ from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridg
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240), needs_mosquitto]
+pytestmark = [pytest.mark.interop, needs_mosquitto]
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 NAMED = "devices/{client_id}/m/{message_id}/{topic}"

@@ -25,7 +25,7 @@ from tests.support.bridged_device import TOPIC_TEMPLATE
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(150), needs_mosquitto]
+pytestmark = [pytest.mark.interop, pytest.mark.faults, needs_mosquitto]
 
 PARTITIONS = 4
 SESSION = SessionSettings(retry_interval_ms=2_000, max_inflight=WINDOW)

@@ -18,7 +18,7 @@ from tests.integration.bridge.certificates import Authority
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(240), needs_mosquitto]
+pytestmark = [pytest.mark.interop, needs_mosquitto]
 
 AS_ROOT = "user root"  # else Mosquitto, started as root, gives its rights up and cannot read the test's files
 ALWAYS_THERE = {"acknowledgement": Acknowledgement.BROKER, "presence": Presence.ALWAYS, "clients": ("d1",)}

@@ -17,7 +17,7 @@ from tests.support.kafka_topics import read_topic
 from tests.support.mosquitto import BridgeProcess, Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.faults, pytest.mark.timeout(300), needs_mosquitto]
+pytestmark = [pytest.mark.interop, pytest.mark.faults, needs_mosquitto]
 
 DEVICES = 12
 MESSAGES = 10

@@ -30,7 +30,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 BACKLOG_BYTES = parse_size_bytes(os.environ.get("INFLIGHT_BACKLOG_BYTES", "1GiB"))
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(0 if BACKLOG_BYTES > 1 << 30 else 540)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(0 if BACKLOG_BYTES > 1 << 30 else 540)]
 MESSAGE_BYTES = 250 << 10
 OF_EACH_CLIENT = 3
 """Messages of each client: few enough for its queue."""

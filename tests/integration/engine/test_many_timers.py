@@ -27,7 +27,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 TIMERS = int(os.environ.get("INFLIGHT_TIMERS", "20000"))
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(0 if TIMERS > 20_000 else 540)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(0 if TIMERS > 20_000 else 540)]
 TIME_TO_LIVE_S = 40 + TIMERS / 600
 """Long enough to store them all."""
 PATIENCE_S = 300.0 + TIMERS / 100

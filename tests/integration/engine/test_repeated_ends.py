@@ -14,7 +14,7 @@ from tests.spark.next_version import next_version
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.servers, pytest.mark.faults, pytest.mark.timeout(400)]
 
 
 def inflight(*arguments: str) -> "subprocess.CompletedProcess[str]":

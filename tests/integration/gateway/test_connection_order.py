@@ -19,7 +19,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.servers
 
 ACCEPTED, PRESENT, BUSY = b"\x20\x02\x00\x00", b"\x20\x02\x01\x00", b"\x20\x02\x00\x03"
 KEPT, CLEAN = 0x00, 0x02

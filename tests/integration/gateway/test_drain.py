@@ -12,7 +12,6 @@ from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient,
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-pytestmark = pytest.mark.integration
 GOODBYE = bytes.fromhex("e0018b")
 
 

@@ -24,8 +24,6 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-
 FIRST = 32_768
 
 

@@ -30,8 +30,6 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-
 T = TypeVar("T")
 
 

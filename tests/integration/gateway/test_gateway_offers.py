@@ -4,8 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from sinks.fast_path.router import OfferListener
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.password_file import HASHER, write_password_file
@@ -18,8 +16,6 @@ from state.records.commands import encode_command_batch
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
-
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
 
 CONNACK = "20020000"
 CALM = FastPathSettings(pressure_loop_lag_ms=60_000)

@@ -23,7 +23,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.servers
 
 DEVICES = 32
 """Enough devices for every process to get one: all of them at one process of two has a chance of one in two billion."""

@@ -16,7 +16,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.servers
 
 REFUSED = "is in the consumer group gateways-{0} as 'gateway-0': stop that one"
 FENCED = "another process has joined the consumer group gateways-{0} as 'gateway-0' and has taken the partitions over"

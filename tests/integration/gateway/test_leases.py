@@ -23,7 +23,7 @@ from tests.support.processes import frozen
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 LEASE_S = 3
 EXPIRY_S = 4

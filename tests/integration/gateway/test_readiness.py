@@ -1,15 +1,11 @@
 """A gateway and a bridge tell a probe what is missing while partitions, lease and broker come and go."""
 
-import pytest
-
 from sinks.health import NO_BROKER, NO_LEASE, NO_PARTITION, STOPPING
 from sinks.mqtt.settings import GatewaySettings
 from state.settings import BackoffSettings
 from tests.integration.bridge.bridge_fakes import ALL, FakeBroker, running_bridge
 from tests.integration.gateway.gateway_fakes import running_gateway
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.integration
 
 
 def test_a_gateway_is_ready_while_it_owns_partitions_and_until_it_stops() -> None:

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from structlog.testing import capture_logs
 
 from inflight.cli.options import watch_configuration
@@ -12,8 +11,6 @@ from streaming.reload.gateway import GatewayReload
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
-
-pytestmark = pytest.mark.integration
 
 
 class Running:

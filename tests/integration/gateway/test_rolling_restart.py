@@ -24,7 +24,7 @@ from tests.support.waiting import until
 from trials.faults.devices.backend import Backend
 from trials.faults.log_reader import LogReader
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(540)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(540)]
 
 DEVICES = int(os.environ.get("INFLIGHT_DEVICES", "100"))
 LONGEST_WAIT_S = float(os.environ.get("INFLIGHT_LONGEST_WAIT_S", "5"))

@@ -17,7 +17,7 @@ from state.settings import BackoffSettings
 from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 MESSAGES = 1_200
 PACE_S = 0.004

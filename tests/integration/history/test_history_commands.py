@@ -13,7 +13,7 @@ from tests.integration.history.history_cli import documents, inflight, run_infli
 from tests.integration.history.history_device import AnsweringDevice
 from tests.integration.up.topics_of_up import ledger_of
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 REJECTED, QUOTA_EXCEEDED = 0x87, 0x97
 SETTINGS = (

@@ -9,7 +9,7 @@ from inflight.demo.up import UpProcess
 from tests.integration.history.history_cli import documents, inflight, traced
 from tests.integration.history.history_device import AnsweringDevice
 
-pytestmark = [pytest.mark.integration, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 REJECTED = 0x87
 FROM_KAFKA = "from the topics of Kafka at 127.0.0.1:"

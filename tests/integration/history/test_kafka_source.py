@@ -23,8 +23,6 @@ from streaming.history.trace import trace
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
 T0 = 1_790_000_000_000
 PARTITIONS = 4
 CLIENTS = [f"client-{number}" for number in range(20)]

@@ -14,7 +14,7 @@ from inflight.local.endpoints import Endpoints
 from tests.support.browser import document_of
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.interop, pytest.mark.integration, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(600)]
 
 HOSTILE = "<script>document.title = 'taken'</script>"
 SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true", "engine.nice=0")  # other tests run beside it

@@ -21,7 +21,7 @@ from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient,
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
-pytestmark = [pytest.mark.integration, pytest.mark.interop]
+pytestmark = pytest.mark.interop
 
 CONFIGURATION = Path(__file__).parents[3] / "conf" / "cluster" / "haproxy.cfg"
 CONNACK = "20020000"

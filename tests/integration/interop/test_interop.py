@@ -13,7 +13,7 @@ from kafka import KafkaProducer
 from inflight.demo.up import UpProcess
 from tests.support.kafka_topics import ReadRecord, read_topic
 
-pytestmark = [pytest.mark.interop, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.interop
 DEVICE_JS = Path(__file__).with_name("device.mjs")
 VERSIONS = {"mqttv311": "4", "mqttv5": "5"}
 

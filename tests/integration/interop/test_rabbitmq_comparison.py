@@ -27,7 +27,6 @@ from tests.integration.interop.rabbitmq_server import RabbitMq, get, is_installe
 from tests.scenarios.engine_model import EngineModel  # noqa: E402
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.rabbitmq,
     pytest.mark.timeout(400),
     pytest.mark.skipif(not is_installed(), reason="RabbitMQ is not installed: apt-get install rabbitmq-server"),

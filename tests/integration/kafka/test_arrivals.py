@@ -13,8 +13,6 @@ from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S
 
-pytestmark = pytest.mark.integration
-
 LONG_S = DEADLINE_S
 """Only a failure waits for so long."""
 PROMPT_S = LONG_S / 2

@@ -23,8 +23,6 @@ from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 LARGE = b"0123456789abcdef" * 131_072
 """2 MiB that become few bytes: more than a zstd frame says of itself."""

@@ -13,7 +13,6 @@ from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import until
 
-pytestmark = pytest.mark.integration
 PARTITIONS = 4
 SESSION_TIMEOUT_MS = 6_000
 LONG_TIMEOUT_MS = 30_000

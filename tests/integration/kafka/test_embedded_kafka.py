@@ -25,7 +25,7 @@ from tests.support.processes import is_gone
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 TOPIC = "survivors"
 
 

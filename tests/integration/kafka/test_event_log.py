@@ -17,7 +17,6 @@ from tests.support.kafka_topics import create_topics
 from tests.support.processes import frozen
 from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
 TIMEOUT_MS = 4_000
 FROZEN_S = 1.0
 

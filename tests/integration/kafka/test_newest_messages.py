@@ -2,7 +2,6 @@
 
 import uuid
 
-import pytest
 from kafka import KafkaProducer
 
 from state.records.ledger import LedgerRow, encode_ledger_rows
@@ -11,7 +10,6 @@ from streaming.history.recent import newest_messages
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
-pytestmark = pytest.mark.integration
 T0 = 1_700_000_000_000
 
 

@@ -15,7 +15,7 @@ from sinks.kafka.partitioning import partition_of
 from tests.support.kafka_topics import create_topics
 from tests.support.waiting import until, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.faults
 TOPIC = "disks.events"
 PARTITIONS = 4
 TIMEOUT_MS = 4_000

@@ -14,8 +14,6 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 from tests.unit.inflight.status.test_findings import kafka as measured
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
-
 
 def test_an_open_transaction_is_backlog_and_is_named(kafka: SharedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inflight.status.findings._LONG_TRANSACTION_S", 0.0)

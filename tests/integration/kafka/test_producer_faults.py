@@ -26,7 +26,7 @@ from streaming.engine.watching.back_pressure import ThrottleTopic
 from tests.support.kafka_topics import read_topic
 from tests.support.processes import freeze, thaw
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 
 MESSAGES = 10_000
 SYNC_THREADS = 4
@@ -163,7 +163,6 @@ def check(load: Load, broker: EmbeddedKafka, settings: ProducerSettings) -> Coun
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(120)
 def test_every_send_is_confirmed_once_or_raised_while_kafka_is_stopped(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     with producer(broker, settings, attempt_timeout_ms=4_000, max_pending_messages=500) as sender:
         load = Load(sender)
@@ -181,7 +180,6 @@ def test_every_send_is_confirmed_once_or_raised_while_kafka_is_stopped(broker: E
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(120)
 def test_every_send_is_confirmed_once_or_raised_while_kafka_is_frozen(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     """The answers that the frozen broker owes come after the producer has given up: exactly the case that makes duplicates."""
     with producer(broker, settings, attempt_timeout_ms=1_000, max_pending_messages=500) as sender:
@@ -201,7 +199,6 @@ def test_every_send_is_confirmed_once_or_raised_while_kafka_is_frozen(broker: Em
 
 
 @pytest.mark.faults
-@pytest.mark.timeout(120)
 def test_every_send_is_confirmed_once_if_kafka_is_killed_and_back_in_time(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:

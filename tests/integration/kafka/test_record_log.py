@@ -10,8 +10,6 @@ from tests.integration.kafka.test_codecs import CODECS
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(120)]
-
 
 @pytest.mark.parametrize("codec", CODECS)
 def test_a_range_of_the_log_gives_size_and_key_of_each_record(kafka: SharedKafka, codec: str) -> None:

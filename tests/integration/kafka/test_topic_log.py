@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-import pytest
 from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
@@ -11,8 +10,6 @@ from streaming.engine.kafka_access import TopicLog
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
-
-pytestmark = pytest.mark.integration
 
 
 def test_a_topic_made_anew_is_read_from_its_beginning(kafka: SharedKafka) -> None:

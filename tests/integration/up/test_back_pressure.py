@@ -26,7 +26,7 @@ from tests.integration.up.topics_of_up import records_of
 from tests.integration.up.wire_device import PUBACK, Backend, WireDevice, acknowledgement
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 LAG_HIGH, LAG_LOW = 1_000, 300
 PER_BATCH = 100

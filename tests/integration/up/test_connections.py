@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.wire_device import (
     PUBACK,
@@ -16,8 +14,6 @@ from tests.integration.up.wire_device import (
     both_versions,
 )
 from tests.unit.sinks.mqtt.mqtt_bytes import text
-
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @both_versions

@@ -21,7 +21,6 @@ from tests.integration.up.wire_device import PUBCOMP, PUBREC, PUBREL, Backend, R
 
 OLDEST, NEWEST = "0.1.0", "the newest"
 killed = pytest.mark.faults
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,6 @@ from tests.integration.up.paho_device import PahoDevice
 from tests.integration.up.topics_of_up import await_final_receipts, await_receipts, ledger_of
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.timeout(240)]
-
 _ids = itertools.count(1)
 ATTEMPTS = 20
 DEVICES = 10

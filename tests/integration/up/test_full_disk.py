@@ -26,7 +26,6 @@ from tests.support.small_disk import SmallDisk
 from tests.support.waiting import wait_until
 
 pytestmark = [
-    pytest.mark.integration,
     pytest.mark.faults,
     pytest.mark.timeout(480),
     pytest.mark.skipif(not SmallDisk.can_be_mounted(), reason="only root may mount a tmpfs"),

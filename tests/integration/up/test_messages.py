@@ -29,8 +29,6 @@ from tests.integration.up.wire_device import (
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import text
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
 
 @both_versions
 def test_the_granted_qos_of_a_matching_subscription_caps_the_qos(up: SharedUp, backend: Backend, level: int) -> None:

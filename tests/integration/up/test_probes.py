@@ -9,8 +9,6 @@ from inflight.local.endpoints import Endpoints
 from tests.integration.up.conftest import SharedUp
 from tests.support.waiting import DEADLINE_S
 
-pytestmark = pytest.mark.integration
-
 
 @pytest.mark.parametrize("process", ["engine", "gateway"])
 @pytest.mark.parametrize("path", ["healthz", "readyz"])

@@ -9,7 +9,7 @@ from tests.integration.up.conftest import SharedUp
 from tests.integration.up.topics_of_up import await_gone
 from tests.integration.up.wire_device import Backend, WireDevice
 
-pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+pytestmark = pytest.mark.faults
 
 
 def test_only_sessions_of_absent_clients_are_purged_with_outcomes(up: SharedUp) -> None:

@@ -9,13 +9,10 @@ import sys
 import uuid
 from pathlib import Path
 
-import pytest
 from kafka import KafkaProducer
 
 from tests.integration.up.conftest import SharedUp
 from tests.support.waiting import wait_until
-
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 REASON = "\x1b]0;owned\x07\u202e\u2028"
 ESCAPED = r"\x1b]0;owned\x07\u202e\u2028"

@@ -2,13 +2,9 @@
 
 import subprocess
 
-import pytest
-
 from inflight.local.class_data_sharing import archive_options, ensure_class_archives
 from inflight.local.jars import Jars, kafka_classpath
 from inflight.local.java import find_java
-
-pytestmark = pytest.mark.integration
 
 
 def test_the_archive_fits_the_java_of_this_machine_and_the_jars_of_kafka(jars: Jars) -> None:

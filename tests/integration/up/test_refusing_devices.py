@@ -31,8 +31,6 @@ from tests.integration.up.wire_device import WireDevice
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
 DELIVERY_LIMIT = 5
 """The delivery limit of the clients called broken-*."""
 CRASH_LIMIT = 3

@@ -3,13 +3,10 @@
 from contextlib import suppress
 
 import psutil
-import pytest
 
 from inflight.local.endpoints import Endpoints
 from tests.integration.up.conftest import SECRET, SharedUp
 from tests.support.processes import family
-
-pytestmark = [pytest.mark.integration, pytest.mark.spark]
 
 
 def test_secrets_are_not_in_the_command_lines_of_up_and_its_children(up: SharedUp) -> None:

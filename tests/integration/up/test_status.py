@@ -18,8 +18,6 @@ from tests.integration.up.conftest import SharedUp
 from tests.support.metrics import every_metric
 from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
-
 CLIENT = "status-waits"
 
 

@@ -17,7 +17,7 @@ from inflight.local.endpoints import Endpoints
 from tests.support.processes import family, is_gone
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(480)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(480)]
 ODD_NAME = "a b'c\"d,e\\f%20g ü$x#&{y}[z]*?~:@!"
 """Kafka, Spark, log4j and shells each give a meaning to some of these."""
 

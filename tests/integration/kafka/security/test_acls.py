@@ -22,7 +22,7 @@ from tests.integration.kafka.security.secured_testbed import BOUND_TOPIC, PREFIX
 from tests.support.kafka_topics import read_topic
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.faults, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 LAMPS = [f"lamp-{number}" for number in range(6)]
 ATTEMPTS = 20

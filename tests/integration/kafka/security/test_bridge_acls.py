@@ -13,7 +13,7 @@ from tests.integration.kafka.security.secured_testbed import PREFIX, running_tes
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.interop, pytest.mark.timeout(480), needs_mosquitto]
+pytestmark = [pytest.mark.interop, pytest.mark.timeout(480), needs_mosquitto]
 
 
 def test_a_bridge_needs_exactly_its_rows(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> None:

@@ -21,7 +21,7 @@ from tests.integration.kafka.security.logins import LOGINS, TOPIC, Secured, brok
 from tests.support.kafka_topics import create_topics
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers]
+pytestmark = pytest.mark.servers
 
 
 @pytest.fixture(scope="module")
