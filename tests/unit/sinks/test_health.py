@@ -6,15 +6,11 @@ from collections.abc import Iterable
 from sinks.health import HANGS_AFTER_S, NO_LEASE, STARTING, STOPPING, LoopHealth, UnmetCondition
 
 
-def test_it_is_alive_and_not_ready_before_and_after_the_loop_runs() -> None:
+async def test_it_is_alive_and_not_ready_before_and_after_the_loop_runs() -> None:
     health = LoopHealth()
     assert (health.not_alive(), health.not_ready()) == ((), (STARTING,))
-
-    async def run() -> None:
-        with health.watching(lambda: ()):
-            assert (health.not_alive(), health.not_ready()) == ((), ())
-
-    asyncio.run(run())
+    with health.watching(lambda: ()):
+        assert (health.not_alive(), health.not_ready()) == ((), ())
     assert (health.not_alive(), health.not_ready()) == ((), (STOPPING,))
 
 
@@ -35,18 +31,13 @@ async def test_what_is_missing_is_what_the_loop_found_last() -> None:
         assert health.not_ready() == ()
 
 
-def test_a_loop_that_does_nothing_is_not_alive_and_therefore_not_ready() -> None:
+async def test_a_loop_that_does_nothing_is_not_alive_and_therefore_not_ready() -> None:
     now_s = 100.0
     health = LoopHealth(clock_s=lambda: now_s)
-
-    async def run() -> None:
-        nonlocal now_s
-        with health.watching(lambda: ()):
-            now_s += HANGS_AFTER_S - 0.1
-            assert health.not_alive() == ()
-            now_s += 0.2
-            (lack,) = health.not_alive()
-            assert "event loop" in lack.what
-            assert health.not_ready() == (lack,)
-
-    asyncio.run(run())
+    with health.watching(lambda: ()):
+        now_s += HANGS_AFTER_S - 0.1
+        assert health.not_alive() == ()
+        now_s += 0.2
+        (lack,) = health.not_alive()
+        assert "event loop" in lack.what
+        assert health.not_ready() == (lack,)

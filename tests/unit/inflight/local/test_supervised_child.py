@@ -76,22 +76,20 @@ sys.exit(3)
 """
 
 
-def test_a_child_is_restarted_although_what_it_started_holds_its_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_child_is_restarted_although_what_it_started_holds_its_output(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A grandchild lives on, as an engine's JVM does that outlives its engine."""
     program = tmp_path / "program.py"
     program.write_text(LEAVES_A_CHILD)
     monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
     said: list[str] = []
     child = SupervisedChild("engine", list, say=said.append)
-
-    async def run() -> None:
-        running = asyncio.create_task(child.run())
-        await until(lambda: any("is back" in text for text in said), "it is restarted")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await child.stop(0)
-
-    asyncio.run(run())
+    running = asyncio.create_task(child.run())
+    await until(lambda: any("is back" in text for text in said), "it is restarted")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await child.stop(0)
     assert "the engine ended unexpectedly (exit status 3" in said[0]
 
 
@@ -102,21 +100,17 @@ time.sleep(600)
 """
 
 
-def test_a_start_is_interrupted_without_the_patience_of_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_start_is_interrupted_without_the_patience_of_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, "-c", IGNORES_SIGTERM])
     monkeypatch.setattr(supervised_child, "_STOP_DURING_START_S", 0.1)
     said: list[str] = []
     child = SupervisedChild("engine", list, say=said.append)
-
-    async def run() -> None:
-        running = asyncio.create_task(child.run())
-        await until(lambda: child.pid is not None, "it is started")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await child.stop(2 * DEADLINE_S)
-
     started_s = time.monotonic()
-    asyncio.run(run())
+    running = asyncio.create_task(child.run())
+    await until(lambda: child.pid is not None, "it is started")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await child.stop(2 * DEADLINE_S)
     assert time.monotonic() - started_s < DEADLINE_S
     assert said == ["interrupting the start of the engine"]
 
@@ -149,7 +143,7 @@ for number in range(3000):
 """
 
 
-def test_a_log_rotates_while_its_child_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_log_rotates_while_its_child_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, log = tmp_path / "program.py", tmp_path / "gateway.log"
     program.write_text(TALKS + "sys.stdout.flush(); import time; time.sleep(600)")
     monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
@@ -160,19 +154,18 @@ def test_a_log_rotates_while_its_child_runs(tmp_path: Path, monkeypatch: pytest.
         files = (file for file in (log.with_name("gateway.log.1"), log) if file.exists())
         return [line for file in files for line in file.read_text().splitlines()]
 
-    async def run() -> None:
-        running = asyncio.create_task(child.run())
-        await until(lambda: len(lines()) == 6_000, "every line is there")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await child.stop(0)
-
-    asyncio.run(run())
+    running = asyncio.create_task(child.run())
+    await until(lambda: len(lines()) == 6_000, "every line is there")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await child.stop(0)
     assert len(set(lines())) == 6_000
     assert log.stat().st_size <= 128_000
 
 
-def test_the_pause_before_a_restart_grows_to_the_limit_of_the_moment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_pause_before_a_restart_grows_to_the_limit_of_the_moment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     program = tmp_path / "program.py"
     program.write_text(f"""
 import pathlib, sys
@@ -189,15 +182,11 @@ sys.exit(1)
     child = SupervisedChild(
         "engine", list, say=said.append, hint=lambda: " at record 7", longest_pause_s=lambda: limits.pop(0) if limits else 0.04
     )
-
-    async def run() -> None:
-        running = asyncio.create_task(child.run())
-        await until(lambda: len(said) >= 4, "it is restarted")
-        running.cancel()
-        await asyncio.gather(running, return_exceptions=True)
-        await child.stop(0)
-
-    asyncio.run(run())
+    running = asyncio.create_task(child.run())
+    await until(lambda: len(said) >= 4, "it is restarted")
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await child.stop(0)
     assert [text.partition("again in ")[2] for text in said[:4]] == [
         f"{pause} s at record 7" for pause in (0.01, 0.02, 0.02, 0.04)
     ]

@@ -209,24 +209,20 @@ async def test_it_leaves_its_group_and_joins_again_when_told_to(monkeypatch: pyt
 
 
 @pytest.mark.usefixtures("quick")
-def test_it_does_not_join_again_under_a_name_that_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_it_does_not_join_again_under_a_name_that_was_taken(monkeypatch: pytest.MonkeyPatch) -> None:
     names = Names(monkeypatch)
-
-    async def main() -> None:
-        listener, taken = Listener(), asyncio.Event()
-        reader = tail_on(monkeypatch, Consumer, group_instance_id="bridge-0", on_taken=taken.set)
-        reader.start(listener)
-        await until(lambda: listener.calls, "it joins")
-        reader.leave()
-        await until(lambda: len(listener.calls) == 2, "it leaves")
-        names.taken = True
-        reader.start(listener)
-        await asyncio.wait_for(taken.wait(), DEADLINE_S)
-        with pytest.raises(GroupInstanceTaken, match=r"at 10\.0\.0\.7"):
-            reader.check()
-        await reader.close(5)
-
-    asyncio.run(main())
+    listener, taken = Listener(), asyncio.Event()
+    reader = tail_on(monkeypatch, Consumer, group_instance_id="bridge-0", on_taken=taken.set)
+    reader.start(listener)
+    await until(lambda: listener.calls, "it joins")
+    reader.leave()
+    await until(lambda: len(listener.calls) == 2, "it leaves")
+    names.taken = True
+    reader.start(listener)
+    await asyncio.wait_for(taken.wait(), DEADLINE_S)
+    with pytest.raises(GroupInstanceTaken, match=r"at 10\.0\.0\.7"):
+        reader.check()
+    await reader.close(5)
     assert len(Consumer.made) == 1
 
 

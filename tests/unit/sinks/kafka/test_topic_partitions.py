@@ -79,31 +79,23 @@ def test_the_next_producer_is_asked_until_it_has_answered_for_all_topics(topics:
         topics.ask(Answering(NO_ANSWER))
 
 
-def test_only_a_changed_number_is_reported_and_only_once(topics: TopicPartitions, told: list[str]) -> None:
+async def test_only_a_changed_number_is_reported_and_only_once(topics: TopicPartitions, told: list[str]) -> None:
     topics.learn(Answering(3), ["events"])
-
-    async def main() -> None:
-        clients = [None, Answering(3), Answering(NO_ANSWER), Answering(0), Answering(7)]
-        topics.watch(lambda: clients.pop(0))
-        await until(lambda: told, "the growth is noticed")
-        assert not clients, "nothing before it counted"
-        await asyncio.sleep(0.01)
-
-    asyncio.run(main())
+    clients = [None, Answering(3), Answering(NO_ANSWER), Answering(0), Answering(7)]
+    topics.watch(lambda: clients.pop(0))
+    await until(lambda: told, "the growth is noticed")
+    assert not clients, "nothing before it counted"
+    await asyncio.sleep(0.01)
     assert told == ["added"]
     assert topics.count("events") == 3
     with pytest.raises(PartitionsAdded, match="events has 7 partitions now, and had 3 when this process started"):
         topics.check()
 
 
-def test_a_stopped_watch_asks_no_more(topics: TopicPartitions, told: list[str]) -> None:
+async def test_a_stopped_watch_asks_no_more(topics: TopicPartitions, told: list[str]) -> None:
     topics.learn(Answering(3), ["events"])
-
-    async def main() -> None:
-        topics.watch(lambda: Answering(7))
-        topics.stop()
-        await asyncio.sleep(0.01)
-
-    asyncio.run(main())
+    topics.watch(lambda: Answering(7))
+    topics.stop()
+    await asyncio.sleep(0.01)
     assert told == []
     topics.check()
