@@ -112,27 +112,6 @@ def test_where_kafka_says_the_time_a_wrong_clock_makes_no_difference(kafka: Shar
         assert rows_of(engine, "moving").count(Transition.CONNECTION_REFUSED) == 0
 
 
-@pytest.mark.parametrize("flags", [KEPT, CLEAN], ids=["session kept", "clean start"])
-def test_a_connect_that_waited_for_a_short_time_does_not_win_either(
-    settings: GatewaySettings, engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess], flags: int
-) -> None:
-    """[MQTT-3.1.4-3] The device has vanished from its first socket, and its gateway wakes up within the time for a CONNECT."""
-    freezes, other = gateways
-    name = f"late-in-time-{flags}"
-    with frozen(freezes.pid):
-        late = opened(freezes, name, flags=flags)
-        device, answer = connack(other, name)
-        assert answer == ACCEPTED
-        assert device.is_silent(0.5), "a fraction of the time for a CONNECT"
-    answers = [late.packet(), late.packet()]
-    # CONNACK of a clean start does not wait for the session.
-    assert answers == [ACCEPTED if flags == CLEAN else BUSY, b""]
-    device.send("c000")
-    device.expect("d000")
-    assert rows_of(engine, name) == [Transition.CONNECTED, Transition.CONNECTION_REFUSED]
-    device.socket.close()
-
-
 @pytest.mark.parametrize("device_stays", [False, True], ids=["it has closed its socket", "nobody has told the gateway"])
 def test_a_connect_that_waited_in_a_frozen_gateway_does_not_win(
     settings: GatewaySettings, engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess], device_stays: bool
