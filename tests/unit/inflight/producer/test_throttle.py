@@ -26,12 +26,6 @@ def test_a_star_throttles_everybody() -> None:
     assert table.of("anyone") == Throttle(reason="disk")
 
 
-def test_a_tombstone_of_an_unknown_client_changes_nothing() -> None:
-    table = ThrottleTable()
-    table.apply(b"nobody", None)
-    assert table.of("nobody") is None
-
-
 def test_an_unknown_field_is_ignored_and_an_unreadable_record_throttles() -> None:
     table = ThrottleTable()
     table.apply(b"new", b'{"code": 530, "weight": 3}')

@@ -119,28 +119,6 @@ async def test_confirmations_reach_the_loop_in_one_wake_up_and_in_order(producer
     assert producer.closed
 
 
-async def test_a_partition_with_five_records_in_flight_holds_the_rest(producer: FakeProducer) -> None:
-    log = await started("leases", "events")
-    done: list[bytes] = []
-    values = [b"%d" % number for number in range(12)]
-    for value in values:
-        log.append("leases", b"k", value, None, lambda error, value=value: done.append(value))  # it has one partition
-    assert producer.values() == values[:5]
-    log.append("events", b"k", b"another partition", None, lambda error: None)
-    assert producer.values() == [*values[:5], b"another partition"]
-    for sent in producer.sent[:4]:
-        sent.answer()
-    await asyncio.sleep(0)
-    assert len(producer.sent) == 6
-    producer.sent[4].answer()
-    await asyncio.sleep(0)
-    assert producer.values()[6:] == values[5:]
-    producer.answer_all()
-    await asyncio.sleep(0)
-    assert done == values
-    await log.close(1)
-
-
 async def test_more_than_five_waiting_records_are_sent_as_a_group(producer: FakeProducer) -> None:
     log = await started("leases")
 

@@ -102,16 +102,6 @@ class Host:
         return socket, transport
 
 
-async def test_a_clean_start_is_answered_when_its_record_is_confirmed() -> None:
-    with Host() as host:
-        socket, transport = host.socket()
-        socket.data_received(connect())
-        assert transport.take() == b""
-        host.confirm()
-        assert transport.take() == CONNACK
-        assert host.gateway.connection_of("c1") is socket.connection
-
-
 @pytest.mark.parametrize(("level", "refusal"), [(4, "20020003"), (5, "2003008900")])
 async def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int, refusal: str) -> None:
     """The device gets no CONNACK 0x00, and no DISCONNECT before CONNACK [MQTT-3.14.0-1]."""

@@ -101,13 +101,6 @@ def test_the_credentials_of_old_configurations_are_explained(override: str) -> N
     assert "hunter2" not in problem
 
 
-def test_so_they_are_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("INFLIGHT__GATEWAY__CREDENTIALS", '{"ann": "hunter2"}')
-    [problem] = complaints()
-    assert "`inflight users add NAME`" in problem
-    assert "hunter2" not in problem
-
-
 @pytest.mark.parametrize("settings_class", [ListenerSettings, AccessRule])
 def test_the_file_in_conf_explains_every_key_of_a_listener_and_a_rule(settings_class: type) -> None:
     text = conf_file("inflight.toml").read_text(encoding="utf-8")

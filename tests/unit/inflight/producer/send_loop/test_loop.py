@@ -33,12 +33,6 @@ def test_a_generation_that_a_message_was_given_up_in_is_ended(bench: Bench) -> N
     assert bench.wanted == 1
 
 
-def test_everybody_is_throttled_when_the_engine_is(bench: Bench) -> None:
-    bench.throttle("*")
-    bench.send("m", "anyone")
-    assert bench.generation.has == []
-
-
 def test_sending_resumes_by_itself_when_the_throttling_ends(bench: Bench) -> None:
     bench.throttle("client")
     bench.send("m")

@@ -1,13 +1,12 @@
 """Tokens: from a real endpoint on loopback, and from files."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import jwt
 import pytest
 
 from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism, SecurityProtocol
-from sinks.kafka.security.tokens import EndpointTokens, TokenUnavailable, token_source
+from sinks.kafka.security.tokens import EndpointTokens, TokenUnavailable
 from tests.support.token_endpoint import TokenEndpoint
 
 
@@ -70,13 +69,3 @@ def test_an_endpoint_that_is_not_there_is_named(endpoint: TokenEndpoint) -> None
         gone = security(other)
     with pytest.raises(TokenUnavailable, match=other.url):
         EndpointTokens(gone).token()
-
-
-def test_a_file_is_read_for_each_login(tmp_path: Path) -> None:
-    file = tmp_path / "token"
-    tokens = token_source(KafkaSecurity(sasl_mechanism=SaslMechanism.OAUTHBEARER, sasl_token_file=str(file)))
-    with pytest.raises(TokenUnavailable, match="has no token: FileNotFoundError"):
-        tokens.token()
-    for text in "one", "two":
-        file.write_text(f"{text}\n")
-        assert tokens.token() == text

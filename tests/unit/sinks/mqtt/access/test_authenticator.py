@@ -116,16 +116,6 @@ def test_a_refusal_is_counted_and_logged_without_the_password() -> None:
     in_a_loop(test)
 
 
-def test_by_default_an_anonymous_device_may_do_everything() -> None:
-    async def test() -> None:
-        testbed = Testbed()
-        assert testbed.at_once(connect("any", "whoever", b"whatever"), OPEN) is EVERYTHING
-        assert await testbed.refused(connect()) is LoginRefusal.NO_LOGIN
-        assert testbed.counters.logins_refused == {"no login": 1}
-
-    in_a_loop(test)
-
-
 def test_a_password_is_hashed_once_in_a_thread(users: Path) -> None:
     async def test() -> None:
         testbed = Testbed(password_file=str(users))

@@ -79,14 +79,6 @@ class Device:
         self.testbed.on_turn(self.name)
 
 
-def test_a_connect_that_comes_alone_does_not_wait() -> None:
-    connects = Testbed(max_connect_rate=10)
-    for second in range(20):
-        assert connects.enter(f"c{second}", "a") is Turn.NOW
-        assert not connects.timers
-        connects.pass_ms(1_000)
-
-
 def test_too_many_at_once_wait_for_the_rate() -> None:
     connects = Testbed(max_connect_rate=10)
     assert [connects.enter(f"c{number}") for number in range(4)] == [Turn.NOW, *[Turn.LATER] * 3]

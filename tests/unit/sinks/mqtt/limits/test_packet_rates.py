@@ -157,18 +157,6 @@ def test_packets_of_every_type_are_read_no_faster_and_none_is_lost(level: int, s
     assert harness.now_ms >= 1_000 + 300
 
 
-def test_bytes_are_read_no_faster_either() -> None:
-    harness = limited(max_byte_rate=1_024)
-    large = publish("t", bytes(2_000))
-    harness.send(large, large)
-    assert len(harness.uplink) == 1
-    assert not harness.wants_data
-    harness.pass_ms(1_800)
-    assert len(harness.uplink) == 1
-    harness.pass_ms(100)
-    assert len(harness.uplink) == 2
-
-
 def test_a_device_that_is_not_read_from_is_not_silent() -> None:
     harness = limited(max_byte_rate=100)
     harness.send(publish("t", bytes(5_000)), PINGREQ)
