@@ -185,6 +185,10 @@ bench-archive: jars ## Measure the archive with a million ledger rows, and `infl
 attacks: jars ## what hostile devices cost the good ones: eleven attacks, a minute each (ATTACK_SECONDS=5 ONLY=bombs), and a table; twelve minutes
 	@$(BIN)/python -m trials.attacks.run $${ATTACK_SECONDS:+--seconds $$ATTACK_SECONDS} $${ONLY:+--only $$ONLY}
 
+.PHONY: conformance
+conformance: jars ## Public MQTT suites against `inflight up`, from checkouts: PAHO_TESTING=DIR MQTT_LIB=DIR (ONLY=retained); fifteen minutes
+	@$(BIN)/python -m trials.conformance.run $${PAHO_TESTING:+--paho "$$PAHO_TESTING"} $${MQTT_LIB:+--mqtt-lib "$$MQTT_LIB"} $${ONLY:+--only "$$ONLY"}
+
 .PHONY: soak
 soak: setup ## Hours of random histories: 25,000 for each property, 100,000 of the fast path (INFLIGHT_SOAK=100: fewer), and an hour of fuzz
 	@INFLIGHT_SOAK=$${INFLIGHT_SOAK:-25000} $(BIN)/pytest tests/properties -o timeout=0
