@@ -65,7 +65,12 @@ class Configuration(BaseModel):
     @property
     def session_settings(self) -> SessionSettings:
         """The settings of clients of no profile."""
-        return replace(self.session, fast_path=self.fast_path.enabled)
+        return replace(
+            self.session,
+            fast_path=self.fast_path.enabled,
+            routing=self.routing.enabled,
+            routed_receipts=self.routing.receipts,
+        )
 
     @property
     def session_profiles(self) -> tuple[tuple[str, SessionSettings], ...]:

@@ -91,6 +91,7 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         listeners=settings.listeners,
         rules=tuple(rule.plain() for rule in settings.rules),
         fast_path=replace(settings.fast_path, messages_topic=topics.messages, routes_topic=topics.routes),
+        routing=routing_settings(settings),
         device_limits=settings.limits,
         limits=settings.record_limits,
         session=settings.session_settings,

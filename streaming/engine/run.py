@@ -6,7 +6,8 @@ Steps of a start, in this order:
 2. Write the record that gives the query a first micro-batch (`write_wake_up`). Its time shows whether the clock is right.
 3. Start Spark.
 4. Take the lock of the checkpoint, and join the group of the engines: no other one runs on the topics
-   (streaming/engine/ownership/engine_group.py).
+   (streaming/engine/ownership/engine_group.py). With routing, write the subscriptions of stored sessions
+   (streaming/engine/stored_subscriptions.py).
 5. Record the settings of the next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query. If topics have
    got more partitions, first run a query that reads the old ones to their end (streaming/engine/ownership/partitions.py).
 6. After the first micro-batch, which also starts the timers of the sessions, report that the engine is ready.
@@ -54,6 +55,7 @@ from streaming.engine.ownership.partitions import (
 from streaming.engine.ownership.repartition import own_checkpoint
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars, start_spark
+from streaming.engine.stored_subscriptions import announce_stored_subscriptions
 from streaming.engine.watching.back_pressure import BackPressure
 from streaming.engine.watching.consumer_lag import ConsumerLag, LagObserver
 from streaming.engine.watching.health import EngineHealth
@@ -118,6 +120,7 @@ def run_engine(
         with explaining_failures(files, settings), EngineGroup(settings, checkpoint_id(files), ids.topics) as group:
             record_format(files)
             record_checkpoint_topics(files, report, read)
+            announce_stored_subscriptions(spark, files, settings, ids)
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
             log = SettingsLog(CheckpointFiles(spark, location, FOLDER))

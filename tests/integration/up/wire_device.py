@@ -173,6 +173,11 @@ class Backend:
             future.get(timeout=PATIENCE_S)
         return names
 
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Writes a record of `inflight.publications`, and returns when Kafka has confirmed it."""
+        headers = [("mqtt-topic", topic.encode())]
+        self._producer.send("inflight.publications", value=payload, headers=headers).get(timeout=PATIENCE_S)
+
     def outcome(self, message_id: str) -> str:
         """Returns the outcome of the receipt, once it is there."""
         receipt = wait_until(lambda: self._receipts.get(message_id), f"the receipt of {message_id}")

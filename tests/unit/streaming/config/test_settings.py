@@ -117,7 +117,8 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (BridgeSettings, {"receive_maximum"} | FROM_ELSEWHERE),
         (
             SessionSettings,
-            {"later_retry_intervals_ms", "max_record_bytes", "max_client_id_bytes", "fast_path", "policy", "exchanges"},
+            {"later_retry_intervals_ms", "max_record_bytes", "max_client_id_bytes", "fast_path", "policy", "exchanges"}
+            | {"routing", "routed_receipts"},
         ),
         (BackoffSettings, {"multiplier", "jitter"}),
         (RecordLimits, {"max_headers_bytes", "max_client_id_bytes", "dead_letter_topic_bytes"}),
@@ -156,7 +157,8 @@ def test_a_matcher_and_the_engine_have_the_topics_of_the_prefix() -> None:
     assert topics == ("t.uplink", "t.publications", "t.subscriptions", "t.retained")
     assert (routing.messages_topic, routing.group_id, routing.enabled) == ("t.messages", "g", True)
     engine = pipeline_settings(settings, commands_partitions=1)
-    assert (engine.routing, engine.topics.subscriptions) == (True, "t.subscriptions")
+    assert (engine.routing, engine.session.routing, engine.topics.subscriptions) == (True, True, "t.subscriptions")
+    assert gateway_settings(settings).routing == routing
 
 
 def test_gateway_and_engine_share_limits_sessions_and_fast_path_settings() -> None:
