@@ -46,15 +46,13 @@ class SourceKind(IntEnum):
     """Offsets of `inflight.subscriptions`: a SUBSCRIBE that retained messages answer. A mark has several messages."""
 
 
-def source_number(kind: SourceKind, partition: int, topic_id: str, share: str = "") -> int:
+def source_number(kind: SourceKind, partition: int, topic_id: str) -> int:
     """Returns a number for one partition of a source.
 
     Args:
         topic_id: Kafka's id of the topic. A topic that is made anew begins with offset 0 again, so it is another source.
-        share: The shared subscription, if the message is for one of its members. A client may get the same publication by another
-            subscription too, so each shared subscription is a source of its own.
     """
-    return (zlib.crc32((topic_id + share).encode()) << _PARTITION_BITS | partition) << _KIND_BITS | kind
+    return (zlib.crc32(topic_id.encode()) << _PARTITION_BITS | partition) << _KIND_BITS | kind
 
 
 def has_one_message_for_each_mark(source: int) -> bool:

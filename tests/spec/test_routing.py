@@ -406,7 +406,7 @@ def test_a_message_that_went_back_may_come_to_the_same_client_again() -> None:
     s = member().lose_connection().route("a", mark=1, entry=(1, 1), share=SHARE, is_named=True).purge()
     assert returned(s) == ["a"]
     s.connect().subscribe(SHARE, 2, version=1)
-    again = source_number(SourceKind.PUBLICATIONS_BATCH, 0, "publications", SHARE)
+    again = source_number(SourceKind.PUBLICATIONS_BATCH, 0, f"publications {SHARE}")
     assert received(s.route("a", mark=START_MS, entry=(2, 1), share=SHARE, source=again, is_named=True)) == ["a"]
 
 
@@ -426,11 +426,6 @@ def test_a_message_that_a_member_refuses_is_treated_as_any() -> None:
     s = member().route("a", mark=1, entry=(1, 1), share=SHARE).puback(1, reason_code=0x87)
     s.route("b", mark=2, entry=(1, 1), share=SHARE).puback(2, reason_code=0x97).disconnect().purge()
     assert (returned(s), s.dead_letters) == ([], [("a", Outcome.REJECTED), ("b", Outcome.SESSION_ENDED)])
-
-
-def test_each_shared_subscription_is_a_source_of_its_own() -> None:
-    sources = {source_number(SourceKind.UPLINK, 0, "id", share) for share in ("", "$share/a/t", "$share/b/t")}
-    assert len(sources) == 3
 
 
 def test_a_member_announces_that_it_is_offline_and_back() -> None:
