@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
+from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OpenFastPath, SendPublish, SetRoute
 from state.events import ClientConnected, FastSent, GatewayEvent, PubAckReceived, PubCompReceived
-from state.model import Position, QoS
+from state.model import Position, QoS, Routing
 from state.records.routes import route_record
+from state.records.routing import RECIPIENT_PREFIX, encode_routing
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.own_topics import settings_on
 from tests.integration.gateway.test_gateway_kafka import Engine, accepted, running
@@ -25,6 +27,7 @@ from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 FIRST = 32_768
+PARTITIONS = 4
 
 
 @pytest.fixture
@@ -45,6 +48,14 @@ class Backend:
     def send(self, client_id: str, payload: bytes = b"p", *, qos: int = 1) -> Position:
         headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos)]
         record = self._producer.send(self._topic, value=payload, key=client_id.encode(), headers=headers).get(30)
+        return Position(record.partition, record.offset)
+
+    def send_routed(self, entries: dict[str, Routing], payload: bytes) -> Position:
+        """Sends one record to clients whose messages are in one partition, as a matcher does."""
+        (partition,) = {partition_of(client_id.encode(), PARTITIONS) for client_id in entries}
+        recipients = [(RECIPIENT_PREFIX + client_id, encode_routing(entry)) for client_id, entry in entries.items()]
+        headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"0"), *recipients]
+        record = self._producer.send(self._topic, value=payload, headers=headers, partition=partition).get(30)
         return Position(record.partition, record.offset)
 
     def set_route(self, client_id: str, connected: ClientConnected) -> None:
@@ -165,6 +176,44 @@ def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings:
                 engine.send_fast(name, devices[name], b"%d" % number)
                 devices[name].expect(sent(FIRST + number, b"%d" % number))
                 devices[name].send(ack(0x40, FIRST + number))
+        for device in devices.values():
+            device.socket.close()
+
+
+def test_one_record_reaches_each_recipient_at_its_gateway(settings: GatewaySettings) -> None:
+    names = [f"r{number}" for number in range(100) if partition_of(b"r%d" % number, PARTITIONS) == 1]
+    here, there, nowhere = names[:3]
+    with GrantingEngine(settings) as engine, running(settings) as first, running(settings) as second:
+        await_shared(first, second)
+        devices = {here: accepted(first, here), there: accepted(second, there)}
+        for name in devices:
+            engine.backend.set_route(name, engine.wait_for(name, ClientConnected)[-1])
+        for name, device in devices.items():
+            engine.open_for(name, device)
+        marks = itertools.count(1)
+
+        def arrives() -> bool:
+            """Each recipient gets the record. An offer may be lost, as when routers share out their partitions anew."""
+            mark, missing = next(marks), []
+            entries = {
+                name: Routing(source=0, mark=mark, connection_id=0, version=0, qos=QoS(0), subscription_ids=(number,))
+                for number, name in enumerate((here, there, nowhere), 1)
+            }
+            position = engine.backend.send_routed(entries, b"%d" % mark)
+            for number, (name, device) in enumerate(devices.items(), 1):
+                expected = publish("t", b"%d" % mark, v5=b"\x0b%c" % number)
+                while (has_more := device.has_more(2)) and device.packet() != expected:
+                    pass
+                if not has_more:
+                    missing.append(name)
+                    engine.grant(name, position)
+                    continue
+                routing = engine.fast_sent(name, position).message.routing
+                assert routing is not None
+                assert (routing.mark, routing.subscription_ids) == (mark, (number,))
+            return not missing
+
+        wait_until(arrives, "one record arrives by the fast path of both gateways")
         for device in devices.values():
             device.socket.close()
 
