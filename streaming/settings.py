@@ -194,6 +194,7 @@ class MetricsSettings:
     engine_port: int = Setting("port of the engine; -1 = off, 0 = any free one", _PORT).default(OFF)
     gateway_port: int = Setting("port of a gateway, of gateway.processes the first", _PORT).default(OFF)
     bridge_port: int = Setting("port of a bridge; two on one machine need two ports", _PORT).default(OFF)
+    matcher_port: int = Setting("port of a matcher that runs alone; that of a gateway has its metrics there", _PORT).default(OFF)
     census_interval: int = Setting(
         "the engine counts what all sessions hold this often, in the checkpoint, and never for more than 1/50 of the time; 0 = "
         "never; only with engine_port",

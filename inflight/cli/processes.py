@@ -213,6 +213,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
     from sinks.health import LoopHealth
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
     from sinks.mqtt.process import serve
+    from sinks.routing.metrics import MatcherCounters
     from streaming.config.settings import gateway_settings
     from streaming.reload.gateway import GatewayReload
 
@@ -221,6 +222,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
         own = None if settings.group_instance_id is None else f"{settings.group_instance_id}-{number}"
         settings, port = replace(settings, shares_ports=True, group_instance_id=own), metrics_port(port, number)
     counters, health = GatewayCounters(), LoopHealth()
+    matcher_counters = MatcherCounters() if settings.routing.enabled else None
 
     def ready(host: str, port: int) -> None:
         freeze_startup_heap()
@@ -238,12 +240,13 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
             stop=stop,
             hurry=hurry,
             counters=counters,
+            matcher_counters=matcher_counters,
             reload=reload,
             configuration=GatewayReload(everything, new=watch.changed, ask=watch.ask),
             health=health,
         )
 
-    with serving_metrics(metrics.host, port, "gateway_port", GatewayCollector(counters), health) as served:
+    with serving_metrics(metrics.host, port, "gateway_port", GatewayCollector(counters, matcher_counters), health) as served:
         uvloop.run(run())
 
 
@@ -313,6 +316,50 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
     try:
         with serving_metrics(metrics.host, metrics.bridge_port, "bridge_port", BridgeCollector(counters), health) as served:
+            uvloop.run(run())
+    except KafkaFailed as error:
+        raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error
+
+
+def matcher(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
+    """Route publications to the clients that subscribe to their topics, beside the gateways, each of which does it, too.
+
+    Prints `ready matcher` when it works. SIGTERM or Ctrl-C: it finishes what it has read, and ends.
+    """
+    import asyncio
+    from dataclasses import replace
+
+    import uvloop
+
+    from inflight.cli.logs import configure_logging
+    from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.start_checks import matcher_faults
+    from sinks.garbage import freeze_startup_heap
+    from sinks.health import LoopHealth
+    from sinks.kafka.librdkafka import KafkaFailed
+    from sinks.routing.metrics import MatcherCollector, MatcherCounters
+    from sinks.routing.process import serve_matcher
+    from streaming.config.errors import KafkaUnreachable
+    from streaming.config.settings import gateway_settings
+
+    everything = load_for_running_system(config, overrides, data_dir, checks=matcher_faults)
+    # A gateway with this configuration has its name in the matchers' group.
+    settings, metrics = replace(gateway_settings(everything), group_instance_id=None), everything.metrics
+    configure_logging(json=json_logs)
+    counters, health = MatcherCounters(), LoopHealth()
+
+    def ready() -> None:
+        freeze_startup_heap()
+        say(f"ready matcher{served}")
+
+    async def run() -> None:
+        stop = asyncio.Event()
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+        await serve_matcher(settings.routing, settings, on_ready=ready, stop=stop, counters=counters, health=health)
+
+    try:
+        with serving_metrics(metrics.host, metrics.matcher_port, "matcher_port", MatcherCollector(counters), health) as served:
             uvloop.run(run())
     except KafkaFailed as error:
         raise KafkaUnreachable.of(settings.bootstrap_servers, error) from error

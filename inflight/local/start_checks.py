@@ -69,6 +69,13 @@ def bridge_faults(settings: Settings) -> Faults:
     yield from port_faults(_metrics_ports(settings, "bridge_port"))
 
 
+def matcher_faults(settings: Settings) -> Faults:
+    """Checks everything for `inflight matcher`."""
+    if not settings.routing.enabled:
+        yield ("routing", "enabled"), "is false, and then nothing is routed: set it to true for all processes"
+    yield from port_faults(_metrics_ports(settings, "matcher_port"))
+
+
 def engine_directory_faults(settings: Settings) -> Faults:
     """Checks the data directory, and the local directories of checkpoint and tables."""
     engine = settings.engine

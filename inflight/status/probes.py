@@ -47,7 +47,12 @@ def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str
     host = "127.0.0.1" if metrics.host == "0.0.0.0" else metrics.host  # noqa: S104  # nosec B104
     several = process_count(settings)
     gateways = [(child_name("gateway", n, several), metrics_port(metrics.gateway_port, n)) for n in range(1, several + 1)]
-    for name, port in ("engine", metrics.engine_port), *gateways, ("bridge", metrics.bridge_port):
+    for name, port in (
+        ("engine", metrics.engine_port),
+        *gateways,
+        ("bridge", metrics.bridge_port),
+        ("matcher", metrics.matcher_port),
+    ):
         if port > 0 and not any(name == known for known, _ in found):
             found.append((name, f"{host}:{port}"))
     for word in more:

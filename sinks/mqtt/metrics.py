@@ -1,10 +1,14 @@
 """The counters of a gateway, and their collector for Prometheus (docs/metrics.md)."""
 
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+
+from prometheus_client.metrics_core import Metric
 
 from sinks.collector import CountersCollector, by, count, gauge
 from sinks.kafka.append_times import AppendTimes
+from sinks.routing.metrics import MatcherCollector, MatcherCounters
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,7 +68,13 @@ class GatewayCounters:
 
 
 class GatewayCollector(CountersCollector):
-    """Register it once with a prometheus-client registry."""
+    """Register it once with a prometheus-client registry. matcher: of this process; None = it has none."""
 
-    def __init__(self, counters: GatewayCounters) -> None:
+    def __init__(self, counters: GatewayCounters, matcher: MatcherCounters | None = None) -> None:
         super().__init__(counters, "inflight_gateway_")
+        self._matcher = None if matcher is None else MatcherCollector(matcher)
+
+    def collect(self) -> Iterator[Metric]:
+        yield from super().collect()
+        if self._matcher is not None:
+            yield from self._matcher.collect()

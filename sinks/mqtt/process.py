@@ -21,6 +21,8 @@ from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.kafka_matcher import KafkaMatcher
+from sinks.routing.metrics import MatcherCounters
 
 _log: Final = structlog.get_logger(__name__)
 _OWNERSHIP_WARNING_S: Final = 15.0
@@ -42,6 +44,7 @@ async def serve(
     stop: asyncio.Event,
     hurry: asyncio.Event | None = None,
     counters: GatewayCounters | None = None,
+    matcher_counters: MatcherCounters | None = None,
     reload: asyncio.Event | None = None,
     configuration: SettingsSource | None = None,
     health: LoopHealth | None = None,
@@ -52,7 +55,7 @@ async def serve(
 
     Args:
         on_ready: Called once with the bound host and port when devices can connect.
-        counters, health: Observed from outside.
+        counters, matcher_counters, health: Observed from outside.
         reload: Set it to have settings, users, keys and certificates read again even if unchanged; the gateway clears it.
         configuration: None = the settings stay.
 
@@ -76,6 +79,7 @@ async def serve(
     log = event_log(settings, clock, skew, on_partitions_added=stop_at_once, took=counters.append_seconds.add)
     tail = command_tail(settings, stop_at_once)
     router = KafkaRouter(settings.fast_path, settings) if settings.fast_path.enabled else None
+    matcher = KafkaMatcher(settings.routing, settings, matcher_counters, clock=clock) if settings.routing.enabled else None
     await tail.await_instance_free()
     await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
     await run_gateway(
@@ -87,6 +91,7 @@ async def serve(
         hurry=hurry,
         counters=counters,
         router=router,
+        matcher=matcher,
         reload=reload,
         configuration=configuration,
         health=health,
@@ -106,16 +111,18 @@ async def run_gateway(
     hurry: asyncio.Event | None = None,
     counters: GatewayCounters,
     router: Router | None = None,
+    matcher: KafkaMatcher | None = None,
     reload: asyncio.Event | None = None,
     configuration: SettingsSource | None = None,
     on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
     health: LoopHealth | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
-    """Runs as `serve` on any Kafka. Closes log, tail and router.
+    """Runs as `serve` on any Kafka. Closes log, tail, router and matcher.
 
     Args:
         router: None = no messages are read here.
+        matcher: None = no publications are routed here.
         on_listening: Called before `on_ready`, with host and port of every listener.
         clock_ns: Unix time, the same for all gateways.
     """
@@ -130,6 +137,8 @@ async def run_gateway(
         gateway.start()
         if router is not None:
             router.start(gateway)
+        if matcher is not None:
+            matcher.start()
         stopping = asyncio.ensure_future(stop.wait())
         try:
             with (health or LoopHealth()).watching(gateway.missing) as check_health:
@@ -153,6 +162,8 @@ async def run_gateway(
         closing = [tail.close(timeout_s), log.close(timeout_s)]
         if router is not None:
             closing.append(router.close(timeout_s))
+        if matcher is not None:
+            closing.append(matcher.close(timeout_s))
         await asyncio.gather(*closing)
 
 

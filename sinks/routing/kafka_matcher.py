@@ -27,6 +27,7 @@ from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.kafka.topic_partitions import TopicMissing
 from sinks.routing.log_ends import END, Partition, log_offsets
 from sinks.routing.matcher import Matcher, PublicationSource
 from sinks.routing.metrics import MatcherCounters
@@ -64,7 +65,8 @@ class KafkaMatcher:
     """The matcher of a process, with its tables.
 
     Attributes:
-        tables: Of the process; what is not complete yet is said by `reader`.
+        tables: Of the process. `reader` says whether they are complete.
+        has_joined: True while it is in its group, and the group has given it partitions or none.
     """
 
     def __init__(
@@ -88,6 +90,7 @@ class KafkaMatcher:
         )
         self.reader = self._new_reader(None)
         self._too_large: set[PublicationPosition] = set()
+        self.has_joined = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inflight-matcher", daemon=True)
 
@@ -97,6 +100,20 @@ class KafkaMatcher:
             self.reader = self._new_reader(listener)
         self.reader.start()
         self._thread.start()
+
+    def check(self) -> None:
+        """Blocks for seconds at most.
+
+        Raises:
+            KafkaFailed: No broker answers.
+            TopicMissing: A topic does not exist.
+        """
+        errors = ClientErrors()
+        client = new_client(Consumer, {**self._config(errors), "group.id": self._settings.group_id})
+        try:
+            partition_counts(client, self._settings, errors)
+        finally:
+            client.close()
 
     async def close(self, timeout_s: float) -> None:
         """Finishes what was read, commits it and leaves the group."""
@@ -131,7 +148,7 @@ class KafkaMatcher:
                 self.counters.restarts += 1
                 _log.warning("matcher_failed", error=repr(error), action="new Kafka clients start in a second")
             finally:
-                self.counters.partitions_owned = self.counters.lag = 0
+                self.has_joined, self.counters.partitions_owned, self.counters.lag = False, 0, 0
             self._stopping.wait(_RESTART_PAUSE_S)
 
     def _is_ready(self) -> bool:
@@ -160,6 +177,7 @@ class KafkaMatcher:
             )
             while not self._stopping.is_set():
                 routing.run()
+                self.has_joined = routing.consumer.has_joined
         finally:
             if routing is not None:
                 routing.consumer.close()
@@ -190,7 +208,7 @@ class _Routing:
         self._asking = asking
         self._errors = errors
         self._writer = writer
-        self._counts = self._partition_counts()
+        self._counts = partition_counts(asking, settings, errors)
         self._matcher = Matcher(
             tables,
             settings,
@@ -229,7 +247,7 @@ class _Routing:
             self._counters.lag = self.consumer.lag(self._positions)
         if now_s >= self._check_again_s:
             self._check_again_s = now_s + _CHECK_S
-            if self._partition_counts() != self._counts:
+            if partition_counts(self._asking, self._settings, self._errors) != self._counts:
                 raise KafkaFailed("a topic has more partitions now")
 
     def _route(self, batches: dict[Partition, list[ConsumedRecord]]) -> None:
@@ -285,20 +303,6 @@ class _Routing:
 
     # --- topics -----------------------------------------------------------------------------------------------------------------
 
-    def _partition_counts(self) -> dict[str, int]:
-        try:
-            described = self._asking.list_topics(timeout=_ANSWER_S).topics
-        except KafkaException as error:
-            raise self._errors.failed("no broker answers", error) from error
-        settings = self._settings
-        sources = settings.uplink_topic, settings.publications_topic, settings.subscriptions_topic
-        counts = {}
-        for topic in (*sources, settings.messages_topic, settings.retained_topic):
-            if topic not in described or not described[topic].partitions:
-                raise KafkaFailed(f"topic {topic} does not exist, or may not be described; create it with `inflight topics`")
-            counts[topic] = len(described[topic].partitions)
-        return counts
-
     def _describe(self, config: dict[str, Any]) -> dict[Partition, PublicationSource]:
         """Returns the sources by partition, with Kafka's ids of their topics."""
         settings = self._settings
@@ -316,6 +320,26 @@ class _Routing:
             for topic in topics
             for number in range(self._counts[topic])
         }
+
+
+def partition_counts(client: Any, settings: RoutingSettings, errors: ClientErrors) -> dict[str, int]:
+    """Returns how many partitions each topic has that a matcher uses.
+
+    Raises:
+        KafkaFailed: No broker answers.
+        TopicMissing: A topic does not exist, or may not be described.
+    """
+    try:
+        described = client.list_topics(timeout=_ANSWER_S).topics
+    except KafkaException as error:
+        raise errors.failed("no broker answers", error) from error
+    sources = settings.uplink_topic, settings.publications_topic, settings.subscriptions_topic
+    counts = {}
+    for topic in (*sources, settings.messages_topic, settings.retained_topic):
+        if topic not in described or not described[topic].partitions:
+            raise TopicMissing(f"topic {topic} does not exist, or may not be described; create it with `inflight topics`")
+        counts[topic] = len(described[topic].partitions)
+    return counts
 
 
 def _asking_for_retained(records: list[ConsumedRecord]) -> Iterator[tuple[int, ClientId, SubscriptionList]]:

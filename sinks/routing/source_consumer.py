@@ -113,6 +113,11 @@ class SourceConsumer:
             if partition in self.owned:
                 self.owned[partition] = end
 
+    @property
+    def has_joined(self) -> bool:
+        """True while this member is in the group."""
+        return bool(self._client.memberid())
+
     def commit(self) -> None:
         """Commits what is due, without waiting. Raises KafkaFailed."""
         now_s = time.monotonic()
