@@ -1,10 +1,11 @@
 """Runs `inflight engine`, `inflight gateway` and other commands as separate child processes, as on machines of their own."""
 
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import psutil
@@ -13,35 +14,57 @@ from inflight.local.child_process import start_child, tail
 from tests.support.waiting import wait_until
 
 _READY_S = 240.0
+_STOP_S = 60.0
 _READY = "ready "
 
 
 class InflightProcess:
-    """A command that stays. Back from `with` when it is ready; killed at the end, with what it has started.
+    """A command that stays, and can be started again. Killed at the end of `with`, with what it has started.
 
-    directory: of its log. ready: the words of its ready line, such as {"mqtt": "127.0.0.1:1883"}.
+    directory: of its log. settings: `key=value`. ready: the words of its ready line, such as {"mqtt": "127.0.0.1:1883"}.
     """
 
-    def __init__(self, directory: Path, name: str, *arguments: str, environment: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name: str,
+        *arguments: str,
+        settings: Iterable[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
         self.ready: dict[str, str] = {}
+        self.process: subprocess.Popen[bytes]
         self._log = directory / f"{name}.log"
-        self._command = [sys.executable, "-m", "inflight", *arguments]
+        flags = [word for setting in settings for word in ("--set", setting)]
+        self._command = [sys.executable, "-m", "inflight", *arguments, *flags]
         self._environment = environment
-        self._process: subprocess.Popen[bytes]
 
     def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def start(self) -> None:
+        """Starts the process. Returns when it is ready; raises AssertionError with the end of its log when it ends instead."""
         with self._log.open("wb") as log:
-            self._process = start_child(self._command, stdout=log, stderr=log, environment=self._environment)
+            self.process = start_child(self._command, stdout=log, stderr=log, environment=self._environment)
         try:
             line = wait_until(self._ready_line, lambda: f"it is ready: {self.log_tail()}", within_s=_READY_S, check=self.check)
         except BaseException:
             self.kill()
             raise
         self.ready = dict(word.split("=", 1) for word in line.split() if "=" in word)
-        return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        self.kill()
+    def stop(self) -> float:
+        """Stops the process with SIGTERM, as an operator does. Returns the seconds that it took."""
+        began_s = time.monotonic()
+        self.process.send_signal(signal.SIGTERM)
+        status = self.process.wait(_STOP_S)
+        assert status == 0, f"it has ended with {status}: {self.log_tail()}"
+        return time.monotonic() - began_s
 
     def address(self, name: str) -> tuple[str, int]:
         host, _, port = self.ready[name].rpartition(":")
@@ -49,14 +72,14 @@ class InflightProcess:
 
     def check(self) -> None:
         """Checks that the process runs."""
-        assert self._process.poll() is None, f"it has ended with {self._process.returncode}: {self.log_tail()}"
+        assert self.process.poll() is None, f"it has ended with {self.process.returncode}: {self.log_tail()}"
 
     def kill(self) -> None:
         """Sends SIGKILL to the process and its children."""
-        if self._process.poll() is None:
-            for process in (*psutil.Process(self._process.pid).children(recursive=True), self._process):
+        if self.process.poll() is None:
+            for process in (*psutil.Process(self.process.pid).children(recursive=True), self.process):
                 process.kill()
-        self._process.wait()
+        self.process.wait()
 
     def log_tail(self) -> str:
         return tail(self._log, 40)

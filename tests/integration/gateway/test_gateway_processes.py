@@ -12,12 +12,11 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from inflight.local.child_process import tail
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.gateway_process import SessionsOnKafka
-from tests.integration.gateway.gateways_and_engine import Command
 from tests.integration.gateway.own_topics import settings_on
+from tests.support.inflight_process import InflightProcess
 from tests.support.processes import family, is_gone
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -35,22 +34,17 @@ CONNACKS = (b"\x20\x02\x00\x00", b"\x20\x02\x01\x00")
 class Processes:
     """Two gateway processes and their output."""
 
-    def __init__(self, command: Command) -> None:
+    def __init__(self, command: InflightProcess) -> None:
         self.command = command
-        assert command.process is not None
-        self.pid = command.process.pid
-        said = command.log.with_suffix(".1.out").read_text().split()
-        self.words = dict(word.split("=", 1) for word in said if "=" in word)
-        host, _, port = self.words["mqtt"].rpartition(":")
-        self.under_test = GatewayUnderTest(None, None, host, int(port), lambda: None)  # type: ignore[arg-type]
+        self.under_test = GatewayUnderTest(None, None, *command.address("mqtt"))  # type: ignore[arg-type]
 
     def children(self) -> list[psutil.Process]:
-        return family(self.pid)
+        return family(self.command.process.pid)
 
     @property
     def metrics(self) -> list[str]:
         """The address of each process."""
-        return self.words["metrics"].split(",")
+        return self.command.ready["metrics"].split(",")
 
     def connections(self) -> list[int]:
         """Returns the number of connections of each process; -1 = the process does not answer."""
@@ -59,7 +53,7 @@ class Processes:
     def account(self) -> str:
         """Returns the metrics of connections and the end of the log, for the message of a failed test."""
         lines = [line for address in self.metrics for line in _page(address).splitlines() if line.startswith(CONNECTION)]
-        return "\n".join([*lines, tail(self.command.log)])
+        return "\n".join([*lines, self.command.log_tail()])
 
 
 def _page(address: str) -> str:
@@ -96,13 +90,9 @@ def processes(settings: GatewaySettings, tmp_path_factory: pytest.TempPathFactor
         "gateway.drain_ms=0",
         "metrics.gateway_port=0",
     )
-    command = Command("gateway", overrides, tmp_path_factory.mktemp("processes") / "gateway.log")
-    with SessionsOnKafka(settings):
-        try:
-            command.start()
-            yield Processes(command)
-        finally:
-            command.kill()
+    directory = tmp_path_factory.mktemp("processes")
+    with SessionsOnKafka(settings), InflightProcess(directory, "gateway", "gateway", settings=overrides) as command:
+        yield Processes(command)
 
 
 def _connected(processes: Processes, opened: ExitStack, number: int) -> RawClient:
@@ -150,8 +140,7 @@ def test_one_that_is_killed_costs_only_its_own_devices_and_comes_back(processes:
         wait_until(lambda: processes.connections()[0] >= 0, "its numbers are served where they were")
         for number in range(DEVICES):
             _connected(processes, opened, number)
-    assert processes.command.process is not None
-    assert processes.command.process.poll() is None
+    processes.command.check()
 
 
 def test_nobody_else_shares_the_port(processes: Processes, kafka: SharedKafka) -> None:

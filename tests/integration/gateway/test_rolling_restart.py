@@ -18,8 +18,9 @@ import msgspec
 import pytest
 
 from inflight.local.jars import Jars
-from tests.integration.gateway.gateways_and_engine import Command, Site, running_site
+from tests.integration.gateway.gateways_and_engine import Site, running_site
 from tests.integration.gateway.reconnecting_devices import ReconnectingDevice, Waits
+from tests.support.inflight_process import InflightProcess
 from tests.support.waiting import until
 from trials.faults.devices.backend import Backend
 from trials.faults.log_reader import LogReader
@@ -49,15 +50,15 @@ def site(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Site]
 def test_a_rolling_restart_of_two_gateways(site: Site, named: bool) -> None:
     settings = [[f"gateway.group_instance_id=gateway-{name}"] if named else [] for name in "ab"]
     with site.gateways(*settings) as gateways, LogReader(site.bootstrap_servers) as reader:
-        addresses = [address for _, address in gateways]
+        addresses = [gateway.address("mqtt") for gateway in gateways]
         prefix = "named" if named else "nameless"
-        run = _Run(prefix, site.data_dir, [command for command, _ in gateways], addresses, reader)
+        run = _Run(prefix, site.data_dir, gateways, addresses, reader)
         asyncio.run(run.run(site))
 
 
 class _Run:
     def __init__(
-        self, prefix: str, data_dir: Path, gateways: list[Command], addresses: list[tuple[str, int]], reader: LogReader
+        self, prefix: str, data_dir: Path, gateways: list[InflightProcess], addresses: list[tuple[str, int]], reader: LogReader
     ) -> None:
         self._data_dir = data_dir
         self._gateways = gateways
@@ -90,7 +91,7 @@ class _Run:
                 took_s = await asyncio.to_thread(gateway.stop)
                 started_s = time.monotonic()
                 await asyncio.to_thread(gateway.start)
-                print(f"{gateway.log.stem}: drained in {took_s:.1f} s, ready again {time.monotonic() - started_s:.1f} s later")
+                print(f"{gateway.name}: drained in {took_s:.1f} s, ready again {time.monotonic() - started_s:.1f} s later")
                 await asyncio.sleep(SETTLED_S)
             stop.set()
             await _cancel(publishing)
