@@ -30,15 +30,6 @@ def test_the_documented_example_keeps_first_occurrences_in_order() -> None:
     assert s.outcomes == dict.fromkeys("1234", Outcome.DELIVERED)
 
 
-def test_the_same_example_holds_when_a_timer_brings_the_repetition() -> None:
-    s = Scenario(max_inflight=2).connect()
-    s.submit("1", "2", "3", "4").puback(1)
-    s.after(30)
-    s.puback(2, 3)
-    published = [line.split()[2] for line in s.sees() if line.startswith("PUBLISH")]
-    assert published == ["1", "2", "3", "2", "3", "4"]
-
-
 def test_a_window_of_one_is_strict_order_even_with_repetitions() -> None:
     s = Scenario(max_inflight=1).connect()
     s.submit("a", "b", "c")
@@ -84,30 +75,6 @@ def test_a_qos_2_message_survives_a_crash_at_every_point_of_its_handshake() -> N
         "PUBREL 1",
     ]
     assert s.outcomes == {"a": Outcome.DELIVERED}
-
-
-def test_a_day_in_the_life_of_a_device_that_comes_and_goes() -> None:
-    s = Scenario(max_inflight=2)
-    s.submit("night-1", "night-2", "night-3").submit("chatter", qos=0)
-    s.connect()
-    assert s.sees() == ["CONNACK", "PUBLISH 1 night-1", "PUBLISH 2 night-2", "PUBLISH qos0 chatter"]
-    s.publish(9, "hello").pubrel(9)
-    with s.micro_batch():
-        s.puback(1)
-        s.submit("day-1")
-        s.puback(2)
-    assert s.sees() == ["PUBLISH 3 night-3", "PUBLISH 4 day-1"]
-    s.disconnect()
-    s.submit("day-2")
-    s.connect()
-    assert s.sees() == ["CONNACK present", "PUBLISH 3 night-3 DUP", "PUBLISH 4 day-1 DUP"]
-    s.puback(3, 4)
-    assert s.sees() == ["PUBLISH 5 day-2"]
-    s.puback(5).disconnect()
-    assert set(s.outcomes.values()) == {Outcome.DELIVERED, Outcome.SENT}
-    assert s.uplink == ["hello"]
-    s.after(7_200)
-    assert s.session.is_empty
 
 
 @pytest.mark.parametrize("version", [4, 5])

@@ -30,20 +30,6 @@ def test_each_wait_is_that_of_the_schedule_and_the_last_repeats() -> None:
     ]
 
 
-def test_calling_between_the_waits_changes_nothing() -> None:
-    s = connected().submit("a").after(89.999)
-    s.sees()
-    assert s.after(0.001).sees() == ["PUBLISH 1 a DUP"]
-    assert next_wait(s) == (300_000, ["PUBLISH 1 a DUP"])
-
-
-def test_an_engine_that_was_away_for_long_resends_once_and_takes_one_step() -> None:
-    s = connected().submit("a").later(10_000)
-    s.sees()
-    assert s.after(0).sees() == ["PUBLISH 1 a DUP"]
-    assert next_wait(s) == (60_000, ["PUBLISH 1 a DUP"])
-
-
 def test_the_pubrel_begins_the_schedule_anew_and_follows_it() -> None:
     """The client has answered: what is waited for now is another packet."""
     s = connected().submit("a", qos=2)

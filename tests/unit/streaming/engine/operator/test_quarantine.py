@@ -10,7 +10,6 @@ from state.commands import AcceptConnection, CloseConnection, SendPublish
 from state.dead_letters import quarantine
 from state.events import (
     ClientConnected,
-    DropRequested,
     PubAckReceived,
     PublishReceived,
     PubRelReceived,
@@ -188,28 +187,6 @@ def test_a_row_of_a_newer_version_is_restored_by_the_version_that_wrote_it(monke
     monkeypatch.setattr(state_row, "STATE_ROW_VERSION", 2)
     host.run(host.event(RestoreRequested()))
     assert host.value[:3] == (2, False, 1)
-
-
-def test_drop_ends_the_session_and_the_client_begins_a_new_one(bug: pytest.MonkeyPatch) -> None:
-    bug.undo()
-    host = in_flight(b"1")
-    bug.setattr(Session, "_pass_time", failing)
-    host.run(timed_out=True, now_ms=NOW + 1)
-    bug.undo()
-    records = host.run(host.event(DropRequested()), now_ms=NOW + 2)
-    assert outcomes(records) == {"1": "session_ended"}
-    assert host.value is None
-    accept, sent = commands(host.run(host.connected(), host.message(b"2"), now_ms=NOW + 3))
-    assert not accept.session_present
-    assert sent.payload == b"2"
-
-
-def test_drop_of_what_cannot_be_read_forgets_it() -> None:
-    host = damaged()
-    records = host.run(host.event(DropRequested()), host.message(b"2", message_id=b"2"))
-    assert outcomes(records) == {}, "the message was sent after the drop: it waits"
-    assert host.value is not None
-    assert host.value[:4] == (STATE_ROW_VERSION, False, 0, 1)
 
 
 def test_a_failing_event_beside_a_request_becomes_a_dead_letter(monkeypatch: pytest.MonkeyPatch) -> None:
