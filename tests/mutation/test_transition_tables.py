@@ -67,12 +67,7 @@ def test_the_fast_tests_pass_on_the_unbroken_tables(suite: Suite) -> None:
 
 @pytest.mark.parametrize(("table", "row", "value"), list(mutants()))
 def test_some_test_notices_a_broken_row(
-    table: dict[Any, Any],
-    row: Any,
-    value: Any,
-    suite: Suite,
-    monkeypatch: pytest.MonkeyPatch,
-    request: pytest.FixtureRequest,
+    table: dict[Any, Any], row: Any, value: Any, suite: Suite, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     if value is None:
         monkeypatch.delitem(table, row)

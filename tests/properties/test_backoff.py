@@ -41,14 +41,7 @@ def test_the_jitter_uses_its_whole_range() -> None:
     assert abs(sum(waits) / len(waits) - 120_000) < 1_500
 
 
-@given(
-    retries,
-    keys,
-    st.integers(1, 10**6),
-    st.floats(1.0, 10.0),
-    st.floats(0.0, 1.0),
-    st.integers(1, 10**7),
-)
+@given(retries, keys, st.integers(1, 10**6), st.floats(1.0, 10.0), st.floats(0.0, 1.0), st.integers(1, 10**7))
 def test_no_wait_is_negative_or_longer_than_the_cap_and_its_jitter(
     retry: int, key: str, initial_ms: int, multiplier: float, jitter: float, max_ms: int
 ) -> None:

@@ -45,11 +45,7 @@ def named(lists: Iterable[list[str]]) -> list[tuple[str, bytes]]:
     st.booleans(),
 )
 def test_one_message_makes_so_many_dead_letters_and_each_copy_ends(
-    given_policies: list[Policy],
-    exchange: Exchange,
-    devices: dict[str, int],
-    headers: list[tuple[str, bytes]],
-    expires: bool,
+    given_policies: list[Policy], exchange: Exchange, devices: dict[str, int], headers: list[tuple[str, bytes]], expires: bool
 ) -> None:
     engine = EngineModel(policies=given_policies, exchanges=(exchange,), max_dead_letters=MOST, delivery_limit=2)
     for client_id, answer in devices.items():

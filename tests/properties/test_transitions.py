@@ -34,7 +34,6 @@ PEERS_OUT = {
 """Events that a peer sends. Every other event has a cause of our own."""
 
 GIVEN_UP = (AbandonedEvent.GIVEN_UP_QOS_1, AbandonedEvent.GIVEN_UP_QOS_2)
-NOT_FOR_PUBACK = (AbandonedEvent.REPLAY, AbandonedEvent.DISPLACED, AbandonedEvent.SESSION_ENDED)
 
 BEGINS = {OutboundEvent.SEND_QOS_1, OutboundEvent.SEND_QOS_2}
 

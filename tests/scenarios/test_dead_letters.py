@@ -37,14 +37,7 @@ def test_without_a_policy_all_deaths_go_to_the_dead_letter_topic() -> None:
 def test_a_dead_letter_says_in_which_queue_it_died_and_why() -> None:
     engine = EngineModel().connect("a", answer=REFUSED).send("a", "m", topic="alarm/fire")
     assert engine.deaths() == [
-        {
-            "queue": "a",
-            "reason": "rejected",
-            "count": 1,
-            "time": engine.now_ms,
-            "exchange": "",
-            "routing-keys": ["alarm/fire"],
-        }
+        {"queue": "a", "reason": "rejected", "count": 1, "time": engine.now_ms, "exchange": "", "routing-keys": ["alarm/fire"]}
     ]
     headers = engine.headers()
     assert headers["x-first-death-queue"] == headers["x-last-death-queue"] == "a"
@@ -217,8 +210,7 @@ def test_the_end_of_a_session_is_a_death_unless_the_policy_says_otherwise() -> N
 
 def test_copies_by_cc_and_bcc_arrive_and_bcc_is_shown_to_nobody() -> None:
     engine = EngineModel(
-        policies=(Policy(dead_letter_exchange="x"),),
-        exchanges=(direct("x", a="topic:own", c="topic:copy", s="topic:secret"),),
+        policies=(Policy(dead_letter_exchange="x"),), exchanges=(direct("x", a="topic:own", c="topic:copy", s="topic:secret"),)
     )
     engine.connect("a", answer=REFUSED).send("a", "m", ("CC", b'["c"]'), ("BCC", b'["s"]'))
     for topic in ("own", "copy", "secret"):
@@ -313,9 +305,7 @@ def test_a_message_that_has_used_its_life_up_may_still_be_parked() -> None:
 
 
 def test_a_dead_letter_has_no_time_to_live_and_remembers_the_one_it_had() -> None:
-    engine = EngineModel(
-        policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b"),),
-    )
+    engine = EngineModel(policies=(Policy(clients="a", dead_letter_exchange="", dead_letter_routing_key="b"),))
     engine.send("a", "m", ("expiration", b"1000")).after(5_000)
     assert engine.queued("b") == ["m"]
     engine.connect("b", answer=REFUSED)
@@ -469,7 +459,7 @@ def test_a_copy_of_a_dead_letter_is_known_after_the_first_has_left() -> None:
         policies=(
             Policy(clients="lamp", dead_letter_exchange="", dead_letter_routing_key="delay"),
             Policy(clients="delay", dead_letter_exchange="", dead_letter_routing_key="b", message_ttl_ms=1_000),
-        ),
+        )
     )
     engine.connect("lamp", answer=REFUSED).send("lamp", "m")
     (letter,) = (record for record in engine.records("inflight.events") if record.key == b"delay")

@@ -174,13 +174,7 @@ def test_a_replay_follows_first_transmissions_over_a_wraparound() -> None:
     assert s.packet_ids == [32_766, 32_767, 1, 2]
     s.sees()
     s.lose_connection().connect()
-    assert s.sees() == [
-        "CONNACK present",
-        "PUBLISH 32766 a DUP",
-        "PUBLISH 32767 b DUP",
-        "PUBLISH 1 c DUP",
-        "PUBLISH 2 d DUP",
-    ]
+    assert s.sees() == ["CONNACK present", "PUBLISH 32766 a DUP", "PUBLISH 32767 b DUP", "PUBLISH 1 c DUP", "PUBLISH 2 d DUP"]
 
 
 # --- retry_mqtt5 ------------------------------------------------------------------------------------------------------------

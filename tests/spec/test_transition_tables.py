@@ -42,10 +42,7 @@ def in_outbound_phase(phase: OutboundPhase, *, delivery_limit: int = 2) -> Scena
     return s
 
 
-RESENDS = {
-    OutboundAction.RESEND_QOS_1: 1,
-    OutboundAction.RESEND_QOS_2: 2,
-}
+RESENDS = {OutboundAction.RESEND_QOS_1: 1, OutboundAction.RESEND_QOS_2: 2}
 """The QoS of the PUBLISH that is sent again."""
 
 PUBRELS = {

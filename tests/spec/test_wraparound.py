@@ -5,15 +5,7 @@ from collections import Counter
 import pytest
 
 from state.commands import SendPublish, SendPubRel, SendReceipt
-from state.events import (
-    ClientConnected,
-    ConnectionLost,
-    Event,
-    MessageSubmitted,
-    PubAckReceived,
-    PubCompReceived,
-    PubRecReceived,
-)
+from state.events import ClientConnected, ConnectionLost, Event, MessageSubmitted, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import Outcome
 from state.session import Session
 from state.settings import SessionSettings

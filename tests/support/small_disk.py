@@ -35,11 +35,6 @@ class SmallDisk:
         # Lazily: a process that is just being killed may still have a file open.
         subprocess.run(["umount", "--lazy", str(self.directory)], check=True, capture_output=True)
 
-    @property
-    def free_bytes(self) -> int:
-        found = os.statvfs(self.directory)
-        return found.f_bavail * found.f_frsize
-
     def fill(self) -> None:
         """Fills the disk to the last byte, including space that is freed while this runs."""
         with (self.directory / _BALLAST).open("ab", buffering=0) as ballast:

@@ -259,9 +259,7 @@ def sides() -> Iterator[tuple[AtGateway, BehindBroker]]:
         yield sides
 
 
-def test_an_answer_has_the_outcome_of_a_puback_with_its_reason_code(
-    sides: tuple[AtGateway, BehindBroker],
-) -> None:
+def test_an_answer_has_the_outcome_of_a_puback_with_its_reason_code(sides: tuple[AtGateway, BehindBroker]) -> None:
     for side in sides:
         assert side.engine.outcomes == EXPECTED
         assert side.engine.receipts_twice == []

@@ -23,11 +23,7 @@ DEVICES = 12
 MESSAGES = 10
 PUBLICATIONS = 40
 UP_OPTIONS = ("retry_interval=2s", "max_inflight=4", "metrics.engine_port=0", "metrics.gateway_port=0")
-BRIDGE_OPTIONS = (
-    f"bridge.topic_template={TOPIC_TEMPLATE}",
-    "bridge.group_session_timeout_ms=6s",
-    "metrics.bridge_port=0",
-)
+BRIDGE_OPTIONS = (f"bridge.topic_template={TOPIC_TEMPLATE}", "bridge.group_session_timeout_ms=6s", "metrics.bridge_port=0")
 PATIENCE_S = 60.0
 
 

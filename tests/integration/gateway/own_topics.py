@@ -24,10 +24,7 @@ def settings_on(kafka: SharedKafka, prefix: str, **changed: Any) -> GatewaySetti
         group_id=name,
     )
     fast_path = replace(
-        settings.fast_path,
-        messages_topic=f"{name}.messages",
-        routes_topic=f"{name}.routes",
-        group_id=f"{name}-routers",
+        settings.fast_path, messages_topic=f"{name}.messages", routes_topic=f"{name}.routes", group_id=f"{name}-routers"
     )
     settings = replace(settings, fast_path=fast_path)
     create_topics(kafka.bootstrap_servers, *topics_of(settings), partitions=4)

@@ -14,14 +14,7 @@ from paho.mqtt.properties import Properties
 
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
-from state.events import (
-    ClientConnected,
-    ClientDisconnected,
-    ConnectionLost,
-    PubAckReceived,
-    PubCompReceived,
-    PublishReceived,
-)
+from state.events import ClientConnected, ClientDisconnected, ConnectionLost, PubAckReceived, PubCompReceived, PublishReceived
 from state.model import PublishProperties, QoS
 from state.records.leases import decode_lease
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway

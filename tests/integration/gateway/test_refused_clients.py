@@ -94,10 +94,7 @@ def gateway(authority: Authority) -> Iterator[GatewayUnderTest]:
     settings = GatewaySettings(
         login=LoginSettings(password_file=str(users), token_keyfile=str(key), max_failures=0),
         rules=(AccessRule(publish=("devices/{username}/#",), subscribe=("devices/{username}/#",)),),
-        listeners=(
-            authority.listener(anonymous=False),
-            authority.listener(anonymous=False, transport=Transport.WEBSOCKET),
-        ),
+        listeners=(authority.listener(anonymous=False), authority.listener(anonymous=False, transport=Transport.WEBSOCKET)),
     )
     with running_gateway(settings) as running:
         yield running

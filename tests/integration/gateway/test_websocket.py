@@ -65,10 +65,7 @@ def test_mqtt_js_publishes_and_receives(
         pytest.skip("make test-interop installs MQTT.js")
     client_id = f"js-{version}-{scheme}"
     url = f"{scheme}://localhost:{gateway.addresses[listener][1]}/mqtt"
-    environment = os.environ | {
-        "NODE_PATH": os.environ["INFLIGHT_NODE_MODULES"],
-        "NODE_EXTRA_CA_CERTS": str(authority.file),
-    }
+    environment = os.environ | {"NODE_PATH": os.environ["INFLIGHT_NODE_MODULES"], "NODE_EXTRA_CA_CERTS": str(authority.file)}
     command = ["node", "-e", MQTT_JS, "--", url, client_id, str(version)]
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as child:
         wait_until(lambda: gateway.kafka.of(client_id, PublishReceived), "it has published")

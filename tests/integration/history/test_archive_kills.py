@@ -41,12 +41,7 @@ max_mqueue_len = 1_000_000  # where an engine takes long to start, more than the
 clients = "crowded"
 max_mqueue_len = 5
 """
-HEADERS: dict[str, list[tuple[str, bytes]]] = {
-    "good": [],
-    "picky": [],
-    "sleeper": [("expiration", b"700")],
-    "crowded": [],
-}
+HEADERS: dict[str, list[tuple[str, bytes]]] = {"good": [], "picky": [], "sleeper": [("expiration", b"700")], "crowded": []}
 """Clients: good takes everything, picky rejects everything, sleeper is offline and its messages expire, crowded is offline."""
 
 ENDS = {"good": {"delivered"}, "picky": {"rejected"}, "sleeper": {"expired"}, "crowded": {"maxlen", "delivered"}}
@@ -74,9 +69,7 @@ class Traffic(threading.Thread):
         self._producer.close(timeout=10)
 
 
-def test_every_message_ends_once_and_is_archived_once_over_kills(
-    tmp_path: Path,
-) -> None:
+def test_every_message_ends_once_and_is_archived_once_over_kills(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     configuration = tmp_path / "kills.toml"
     configuration.write_text(CONFIGURATION, encoding="utf-8")

@@ -319,13 +319,7 @@ def seen_by_both(
 def test_rabbitmq_3_10_counts_a_history_from_outside_and_inflight_does_not(rabbit_with) -> None:
     """RabbitMQ ignores death histories from outside since version 4.0."""
     setup = one_exchange(Queue("q", dlx="dlx"))
-    steps = (
-        publish("q", "m"),
-        reject("q"),
-        lambda broker: broker.republish("q", broker.read("end")),
-        reject("q"),
-        read("end"),
-    )
+    steps = (publish("q", "m"), reject("q"), lambda broker: broker.republish("q", broker.read("end")), reject("q"), read("end"))
     rabbit, inflight = seen_by_both(rabbit_with, setup, *steps)
     assert (rabbit.deaths[0].count, inflight.deaths[0].count) == (2, 1)
     assert replace(inflight, deaths=rabbit.deaths) == rabbit

@@ -3,16 +3,7 @@
 from dataclasses import replace
 
 from tests.integration.up.conftest import SharedUp
-from tests.integration.up.wire_device import (
-    PUBACK,
-    PUBCOMP,
-    PUBREC,
-    PUBREL,
-    Backend,
-    WireDevice,
-    acknowledgement,
-    both_versions,
-)
+from tests.integration.up.wire_device import PUBACK, PUBCOMP, PUBREC, PUBREL, Backend, WireDevice, acknowledgement, both_versions
 from tests.unit.sinks.mqtt.mqtt_bytes import text
 
 

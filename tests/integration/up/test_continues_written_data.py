@@ -73,10 +73,7 @@ newest_only = pytest.mark.parametrize("continued", [pytest.param(NEWEST, marks=k
 def test_what_was_not_acknowledged_comes_again_under_its_packet_id(continued: Continued) -> None:
     with continued.device("unanswered") as device:
         received = [device.receive(), device.receive()]
-        assert [(one.payload, one.qos, one.packet_id, one.dup) for one in received] == [
-            (b"q1", 1, 1, True),
-            (b"q2", 2, 2, True),
-        ]
+        assert [(one.payload, one.qos, one.packet_id, one.dup) for one in received] == [(b"q1", 1, 1, True), (b"q2", 2, 2, True)]
         continued.finish(device, "unanswered", received)
 
 

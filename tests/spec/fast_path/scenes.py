@@ -24,13 +24,6 @@ def opened(*, version: int = 4, **settings: Any) -> Scenario:
     return s
 
 
-def with_a_full_window(**settings: Any) -> Scenario:
-    """The window's one slot is taken under packet id 2 by a message that was handled before the path opened."""
-    s = Scenario(max_inflight=1, **settings).connect(capabilities=FAST).submit("first", at=at(0))
-    s.sees()
-    return s
-
-
 def path_of(s: Scenario) -> PathState:
     assert s.session.connection is not None
     assert s.session.connection.fast_path is not None

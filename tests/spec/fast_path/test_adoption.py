@@ -262,12 +262,7 @@ def test_what_is_in_the_window_when_the_gateway_sends_more_is_older() -> None:
     s = opened(max_inflight=1, prefetch=2).submit("a", at=at(1)).submit("b", at=at(2)).fast_sent("c", Y, at=at(3), previous=2)
     assert s.packet_ids == [2, 3, Y]
     s.sees()
-    assert s.lose_connection().connect().sees() == [
-        "CONNACK present",
-        "PUBLISH 2 a DUP",
-        "PUBLISH 3 b DUP",
-        f"PUBLISH {Y} c DUP",
-    ]
+    assert s.lose_connection().connect().sees() == ["CONNACK present", "PUBLISH 2 a DUP", "PUBLISH 3 b DUP", f"PUBLISH {Y} c DUP"]
 
 
 def test_gateways_go_on_with_packet_ids_over_sessions_too() -> None:

@@ -41,9 +41,7 @@ WELL = Measurements(
             values={"inflight_engine_last_micro_batch_seconds": 0.3, "inflight_engine_free_disk_bytes": 1e10},
         ),
         ProcessStatus(
-            name="gateway",
-            address="g:1",
-            values={"inflight_gateway_bugs_total": 0, "inflight_gateway_clock_skew_seconds": -0.2},
+            name="gateway", address="g:1", values={"inflight_gateway_bugs_total": 0, "inflight_gateway_clock_skew_seconds": -0.2}
         ),
     ),
     sessions=SESSIONS,

@@ -4,15 +4,7 @@ from typing import Any
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.host.wire_table import WireAction
 from state.commands import SendPublish
-from state.model import (
-    MAX_PACKET_ID,
-    MIN_FAST_PACKET_ID,
-    Message,
-    PacketId,
-    Position,
-    PublishProperties,
-    QoS,
-)
+from state.model import MAX_PACKET_ID, MIN_FAST_PACKET_ID, Message, PacketId, Position, PublishProperties, QoS
 
 MIB = 1 << 20
 FIRST_FAST = MIN_FAST_PACKET_ID

@@ -26,13 +26,7 @@ LIMITS = RecordLimits()
 
 def publish(sequence: int, *, payload: bytes) -> SendPublish:
     return SendPublish(
-        connection_id=1,
-        partition=0,
-        sequence=sequence,
-        packet_id=sequence,
-        topic="t",
-        payload=payload,
-        qos=QoS.AT_LEAST_ONCE,
+        connection_id=1, partition=0, sequence=sequence, packet_id=sequence, topic="t", payload=payload, qos=QoS.AT_LEAST_ONCE
     )
 
 

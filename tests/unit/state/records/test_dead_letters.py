@@ -267,9 +267,6 @@ def test_a_long_history_without_routing_keys_loses_its_oldest_deaths() -> None:
     assert [death.queue[0] for death in fitted(history(message), 1).deaths] == ["c"]
 
 
-CLIENT_LIMIT = LIMITS.max_client_id_bytes
-
-
 def letter(destination: Destination | None, *, dead: Message | None = None, detail: str = "") -> DeadLetter:
     return DeadLetter(message=dead or message(), reason=Outcome.EXPIRED, time_ms=NOW, destination=destination, detail=detail)
 

@@ -59,12 +59,7 @@ def test_each_further_topic_filter_counts_64_bytes(first_byte: int, options: byt
     ("data", "limit", "decoded", "filters"),
     [
         (published(USER_PROPERTY * 15, payload=b"p"), "max_properties_bytes", published(b""), 0),
-        (
-            published(USER_PROPERTY * 15 + b"\x23\x00\x05", payload=b"p"),
-            "max_properties_bytes",
-            published(b"\x23\x00\x05"),
-            0,
-        ),
+        (published(USER_PROPERTY * 15 + b"\x23\x00\x05", payload=b"p"), "max_properties_bytes", published(b"\x23\x00\x05"), 0),
         (
             packet(0x82, b"\x00\x01\x69", USER_PROPERTY * 15, text("a"), b"\x01"),
             "max_properties_bytes",

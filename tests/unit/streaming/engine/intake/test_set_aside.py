@@ -91,8 +91,7 @@ def test_a_plan_ends_before_the_first_record_that_spark_cannot_read(topic: str, 
 
 
 @pytest.mark.parametrize(
-    ("topic", "good"),
-    [(MESSAGES, record(7, MOST)), (EVENTS, record(7, MOST_EVENT)), (MESSAGES, record(7, timestamp_ms=LAST_MS))],
+    ("topic", "good"), [(MESSAGES, record(7, MOST)), (EVENTS, record(7, MOST_EVENT)), (MESSAGES, record(7, timestamp_ms=LAST_MS))]
 )
 def test_a_plan_with_readable_records_stays_as_it_is(topic: str, good: RecordFacts) -> None:
     log = Log({(topic, 0): [good]}, {topic: {0: 10}}, {topic: {0: 0}})

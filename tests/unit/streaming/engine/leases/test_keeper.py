@@ -15,7 +15,6 @@ from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.progress import BatchProgress
 from tests.support.waiting import DEADLINE_S, wait_until
 
-DURATION_S = 2.0
 LEASE = Lease(holder="gateway", duration_ms=2_000)
 BEGAN = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 

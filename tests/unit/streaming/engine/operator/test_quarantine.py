@@ -8,13 +8,7 @@ import pytest
 from state.activation import Activation
 from state.commands import AcceptConnection, CloseConnection, SendPublish
 from state.dead_letters import quarantine
-from state.events import (
-    ClientConnected,
-    PubAckReceived,
-    PublishReceived,
-    PubRelReceived,
-    RestoreRequested,
-)
+from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived, RestoreRequested
 from state.session import Session
 from streaming.engine.operator import session_operator, state_row
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
