@@ -9,11 +9,10 @@ from state.events import Capability, ClientConnected, ConnectionLost, FastSent, 
 from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
 from state.records.settings import RecordLimits
-from state.settings import SessionSettings
 from streaming.engine.operator import session_operator
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings, SessionProfile
+from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
 from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, fail_on, group_state, is_poison, of
 
@@ -108,15 +107,6 @@ def test_records_without_a_client_are_dead_letters_and_leave_no_state(key: bytes
     assert host.value is None
 
 
-def test_a_record_without_a_client_that_is_too_large_says_its_size() -> None:
-    host = Host(client_id="")
-    cells = [json.dumps({"s": source, "p": 3, "o": 9, "t": NOW, "b": 9_000_000}).encode() for source in (MESSAGES, EVENTS)]
-    letters = of(host.run(*cells), "dead-letters")
-    assert [letter["value"] for letter in letters] == [b"", b""]
-    assert all(b"offset 9 in partition 3 of" in letter["headers"]["x-detail"] for letter in letters)
-    assert all(b" has 9000000 bytes" in letter["headers"]["x-detail"] for letter in letters)
-
-
 def test_an_event_on_which_the_session_fails_is_a_dead_letter(monkeypatch) -> None:
     fail_on(monkeypatch, is_poison)
     host = Host()
@@ -125,14 +115,6 @@ def test_an_event_on_which_the_session_fails_is_a_dead_letter(monkeypatch) -> No
     (letter,) = of(records, "dead-letters")
     assert letter["value"] == b"poison"
     assert b"a mistake of ours" in letter["headers"]["x-detail"]
-
-
-def test_acknowledgements_that_share_a_record_are_applied_in_order() -> None:
-    host = Host()
-    host.run(host.connected(), host.message(b"1"), host.message(b"2"), host.message(b"3"))
-    events = [PubAckReceived(connection_id=1, packet_id=packet_id) for packet_id in (1, 2, 3)]
-    records = host.run(host.cell(EVENTS, joined([encode_event(event) for event in events])))
-    assert [json.loads(receipt["value"])["outcome"] for receipt in of(records, "receipts")] == ["delivered"] * 3
 
 
 def test_of_events_in_one_record_only_the_failing_one_is_a_dead_letter(monkeypatch) -> None:
@@ -157,16 +139,6 @@ def test_numbers_that_only_a_damaged_event_can_have_do_not_stop_the_query() -> N
     assert host.value is not None
     assert all(value < 2**63 for value in host.value if isinstance(value, int))
     assert host.timer_ms < 2**62
-
-
-def test_the_first_matching_profile_holds() -> None:
-    small = SessionProfile(pattern="internal-*", session=SessionSettings(max_inflight=1))
-    others = SessionProfile(pattern="*", session=SessionSettings(max_inflight=2))
-    settings = PipelineSettings(commands_partitions=2, profiles=(small, others))
-    for client_id, window in (("internal-7", 1), ("other", 2)):
-        host = Host(settings, client_id)
-        accept = commands(host.run(host.connected()))[0]
-        assert accept.send_quota == window
 
 
 def test_a_worker_makes_the_operator_once(monkeypatch) -> None:
