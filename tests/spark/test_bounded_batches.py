@@ -62,7 +62,7 @@ def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small(pipeline:
     query = pipeline.start()
     reader = ProgressReader(query)
     options = {"bootstrap_servers": pipeline.bootstrap_servers}
-    records = WaitingRecords(pipeline.bootstrap_servers, {}, group_id="sizes", max_bytes=BOUNDS.max_bytes)
+    records = WaitingRecords(options, max_bytes=BOUNDS.max_bytes)
     with (
         closing(BoundedIntake(BOUNDS, records)) as intake,
         PacedQuery(query, options, trigger_interval_ms=100, idle_trigger_interval_ms=1_000, intake=intake) as pace,

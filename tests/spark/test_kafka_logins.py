@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from inflight.local.jars import Jars
 from streaming.config.settings import Settings
 from streaming.engine.intake.waiting_records import WaitingRecords
-from tests.integration.kafka.security.logins import GROUP, LOGINS, TOPIC, Secured, broker_for_logins
+from tests.integration.kafka.security.logins import LOGINS, TOPIC, Secured, broker_for_logins
 
 pytestmark = pytest.mark.faults
 
@@ -33,11 +33,8 @@ def test_spark_logs_in(spark: SparkSession, secured: Secured, tmp_path: Path, lo
 @pytest.mark.parametrize("login", LOGINS)
 def test_the_reader_of_waiting_records_logs_in(secured: Secured, tmp_path: Path, login: str) -> None:
     kafka = Settings(kafka=LOGINS[login](*secured, tmp_path)).kafka
-    with closing(
-        WaitingRecords(kafka.bootstrap_servers, kafka.librdkafka_options(), group_id=GROUP, max_bytes=1 << 20)
-    ) as records:
+    with closing(WaitingRecords(kafka.client_options(), max_bytes=1 << 20)) as records:
         end = records.ends(TOPIC, [0])[0]
         assert end, "Spark has written some"
-        assert records.measure(TOPIC, 0, 0, end)[-1].end == end
-        records.pause()
+        assert records.measure(TOPIC, 0, 0)[-1].end == end
         assert records.ends(TOPIC, [0]) == {0: end}

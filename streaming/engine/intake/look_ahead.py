@@ -40,12 +40,6 @@ class LookAhead:
 
         Raises what `records` raises.
         """
-        try:
-            return self._limit(begin)
-        finally:
-            self._records.pause()
-
-    def _limit(self, begin: Mapping[int, int]) -> int:
         largest_bytes = self._bounds.largest_bytes
         deadline_s = self._monotonic_s() + LONGEST_LOOK_S
         ends = self._records.ends(self._topic, sorted(begin))
@@ -86,7 +80,7 @@ class LookAhead:
         known, seen = self._known[number], 0
         offset = known[-1].end if known else begin
         while offset < wanted and seen < enough_bytes and self._monotonic_s() < deadline_s:
-            found = self._records.measure(self._topic, number, offset, wanted - offset)
+            found = self._records.measure(self._topic, number, offset)
             if not found:
                 return False
             known += found

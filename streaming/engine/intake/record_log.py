@@ -19,14 +19,14 @@ from streaming.engine.intake.record_sizes import BatchFacts, RecordFacts, batche
 _ANSWER_S: Final = 10.0
 _AGAIN_S: Final = 0.1
 """A fetch cannot be sent before the leader is known, and nothing tells of that."""
-_CONFIG: Final[dict[str, Any]] = {
+_OPTIONS: Final[dict[str, Any]] = {
     "client_id": "inflight-engine-log",
     "group_id": None,
     "enable_auto_commit": False,
     "allow_auto_create_topics": False,
+    # Records of an open transaction are none for Spark's source either.
+    "isolation_level": "read_committed",
     "metrics_enabled": False,
-    "bootstrap_timeout_ms": 5_000,
-    "fetch_max_wait_ms": 100,
 }
 
 ReadRecords = Callable[[str, int, int, int], Iterator[RecordFacts]]
@@ -39,15 +39,15 @@ def record_reader(client_options: Mapping[str, Any]) -> Iterator[ReadRecords]:
 
     client_options: for kafka-python, bootstrap servers included.
     """
-    with closing(KafkaConsumer(**_CONFIG | dict(client_options))) as consumer:
-        yield partial(_read_records, consumer, RawFetches(consumer))
+    with closing(RawFetches(client_options, bootstrap_timeout_ms=5_000, fetch_max_wait_ms=100)) as fetches:
+        yield partial(_read_records, fetches)
 
 
-def _read_records(consumer: Any, fetches: "RawFetches", topic: str, number: int, begin: int, end: int) -> Iterator[RecordFacts]:
+def _read_records(fetches: "RawFetches", topic: str, number: int, begin: int, end: int) -> Iterator[RecordFacts]:
     partition = TopicPartition(topic, number)
-    consumer.assign([partition])
+    fetches.consumer.assign([partition])
     while begin < end:
-        consumer.seek(partition, begin)
+        fetches.consumer.seek(partition, begin)
         found = list(batches(_fetched(fetches, partition)))
         if not found:
             raise ValueError(f"the answer at offset {begin} in partition {number} of {topic} has no whole batch")
@@ -75,10 +75,12 @@ def _fetched(fetches: "RawFetches", wanted: TopicPartition) -> bytes:
 
 
 class RawFetches:
-    """The answers to a consumer's fetches, which it does not parse. `poll` of that consumer may not be called."""
+    """A consumer in no group that commits nothing, and its answers, which it does not parse. Its `poll` may not be called."""
 
-    def __init__(self, consumer: Any) -> None:
-        self._fetcher = consumer._fetcher
+    def __init__(self, client_options: Mapping[str, Any], **more: Any) -> None:
+        """client_options: for kafka-python, bootstrap servers included; they win over `more`. Connects. Raises KafkaError."""
+        self.consumer: Any = KafkaConsumer(**_OPTIONS | more | dict(client_options))
+        self._fetcher = self.consumer._fetcher
         self._answered = threading.Event()
 
     def wait(self, timeout_s: float) -> list[tuple[TopicPartition, bytes]]:
@@ -93,6 +95,9 @@ class RawFetches:
             if found or left_s <= 0:
                 return found
             self._answered.wait(min(left_s, _AGAIN_S))
+
+    def close(self) -> None:
+        self.consumer.close(autocommit=False, timeout_ms=1_000)
 
     def _found(self) -> Iterator[tuple[TopicPartition, bytes]]:
         while self._fetcher._completed_fetches:

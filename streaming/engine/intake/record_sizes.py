@@ -26,6 +26,8 @@ _CONTROL: Final = 0x20
 _SNAPPY: Final = 2
 _STREAMED: Final = {1: "gzip", 3: "lz4", 4: "zstd"}
 _PIECE_BYTES: Final = 1 << 18
+_RECORD_BYTES: Final = 64
+"""Counted for a record beside what a batch holds of it: its place and time, which Spark's row has."""
 
 
 class RecordFacts(NamedTuple):
@@ -44,13 +46,27 @@ class RecordFacts(NamedTuple):
 class BatchFacts(NamedTuple):
     """A batch of the log.
 
-    end: the offset after it. has_records: False for a control batch, and for the formats before Kafka 0.11. records: read when
-    they are asked for.
+    end: the offset after it. has_records: False for a control batch, and for the formats before Kafka 0.11. raw: as stored.
     """
 
     end: int
     has_records: bool
-    records: Iterator[RecordFacts]
+    raw: memoryview
+
+    @property
+    def records(self) -> Iterator[RecordFacts]:
+        return _records(self.raw) if self.has_records else iter(())
+
+    @property
+    def size_bytes(self) -> int:
+        """Returns the size of its records after decompression, which takes time for a compressed batch."""
+        if not self.has_records:
+            return 0
+        _, _, _, _, _, attributes, *_, count = _HEADER.unpack_from(self.raw)
+        payload, codec = self.raw[_HEADER.size :], attributes & _CODEC
+        content = _decompressed(payload, codec) if codec else None
+        size: int = len(payload) if content is None else sum(map(len, iter(lambda: content.read(_PIECE_BYTES), b"")))
+        return size + int(count) * _RECORD_BYTES
 
 
 def batches(data: bytes) -> Iterator[BatchFacts]:
@@ -62,8 +78,7 @@ def batches(data: bytes) -> Iterator[BatchFacts]:
         if end > len(data):
             return  # the broker has cut it; the next fetch begins with it
         has_records = magic == _MAGIC and not attributes & _CONTROL
-        records = _records(memoryview(data)[start:end]) if has_records else iter(())
-        yield BatchFacts(base + last_delta + 1, has_records, records)
+        yield BatchFacts(base + last_delta + 1, has_records, memoryview(data)[start:end])
         start = end
 
 

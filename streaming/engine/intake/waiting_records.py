@@ -1,163 +1,76 @@
-"""Measures the sizes of records that no micro-batch has read, with a consumer of its own.
+"""Measures the sizes of records that no micro-batch has read, batch by batch, with a consumer of its own.
 
-The consumer is librdkafka's. That reads every compression, and 20,000 small records in 100 ms, most of it outside Python. It
-belongs to no group and commits nothing. Like Spark's source it reads committed records only.
+Batches are not parsed (record_log.py), so 20,000 small records are measured in some ten milliseconds.
 """
 
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from kafka import TopicPartition
 
-from sinks.kafka.librdkafka import ClientErrors, client_config, headers_of, new_client
-from state.errors import UnreadableRecord
 from streaming.engine.intake.batch_size import Chunk
+from streaming.engine.intake.record_log import RawFetches
+from streaming.engine.intake.record_sizes import BatchFacts, batches
 
-_POLL_RECORDS: Final = 2_000
-_POLL_S: Final = 0.5
+_WAIT_S: Final = 0.5
 """A partition without an answer for so long counts as silent."""
-_MORE_S: Final = 0.005
-"""How long a poll that has records waits for more."""
-_ANSWER_S: Final = 2.0
 _CHUNKS: Final = 1_024
-"""A full micro-batch has about so many chunks."""
-_RECORD_BYTES: Final = 64
-"""Counted for a record beside its key, value and headers: Kafka's own fields."""
-_HEADER_BYTES: Final = 8
-"""Counted for a header beside its name and value."""
-_UNREAD_HEADERS_BYTES: Final = 1 << 20
-"""Counted for headers that cannot be read: Kafka's default for the largest record."""
-_CONFIG: Final = {
-    "client.id": "inflight-engine-sizes",
-    "enable.auto.commit": False,
-    "enable.auto.offset.store": False,
-    "enable.partition.eof": True,
-    # Records of an open transaction do not wait for Spark's source either.
-    "isolation.level": "read_committed",
-    "fetch.wait.max.ms": 10,
-    "fetch.queue.backoff.ms": 5,
-    "fetch.message.max.bytes": 1 << 20,
-    # The consumer reads ahead and buffers this much.
-    "queued.max.messages.kbytes": 4_096,
-}
+"""A full micro-batch has at most about so many chunks."""
 
 
 class WaitingRecords:
-    """The records of some topics. Connects at the first call. All methods raise KafkaException, TimeoutError and others."""
+    """The records of some topics. Connects at the first call. All methods raise KafkaError, ValueError, OSError and others."""
 
-    def __init__(self, bootstrap_servers: str, options: Mapping[str, Any], *, group_id: str, max_bytes: int) -> None:
-        """options: section [kafka] in librdkafka's terms. max_bytes: the bound of a micro-batch.
-
-        group_id: required by librdkafka even of a consumer without a group; one that the ACLs let us read.
-        """
-        self._bootstrap_servers = bootstrap_servers
-        self._options = options
-        self._group_id = group_id
+    def __init__(self, client_options: Mapping[str, Any], *, max_bytes: int) -> None:
+        """client_options: for kafka-python, bootstrap servers included. max_bytes: the bound of a micro-batch."""
+        self._options = client_options
         self._chunk_bytes = max_bytes // _CHUNKS
         self._in_use = threading.Lock()
         self._closed = False
-        self._consumer: Any = None
-        self._at: tuple[str, int, int] | None = None
+        self._fetches: RawFetches | None = None
 
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """Returns the offset after the last record of each partition."""
         with self._in_use:
-            consumer = self._connected()
-            consumer.poll(0)  # serves callbacks; nothing is assigned yet
-            return {number: self._end(consumer, topic, number) for number in partitions}
+            found = self._connected().consumer.end_offsets([TopicPartition(topic, number) for number in partitions])
+            return {partition.partition: end for partition, end in found.items()}
 
-    def measure(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
-        """Returns the sizes of some of the next `count` records from that offset on; empty when none came."""
+    def measure(self, topic: str, number: int, offset: int) -> list[Chunk]:
+        """Returns the sizes of some records from that offset on; empty when none came. The first chunk may begin before it."""
         with self._in_use:
-            consumer = self._connected()
-            if self._at != (topic, number, offset):
-                self._at = None
-                consumer.assign([TopicPartition(topic, number, offset)])
-            found, end = self._read(consumer, offset, min(count, _POLL_RECORDS))
-            self._at = (topic, number, end)
-            return chunks(found, end=end, chunk_bytes=self._chunk_bytes)
-
-    def pause(self) -> None:
-        """Stops reading until the next call."""
-        with self._in_use:
-            self._at = None
-            if self._consumer is not None:
-                self._consumer.unassign()
+            fetches, partition = self._connected(), TopicPartition(topic, number)
+            fetches.consumer.assign([partition])
+            fetches.consumer.seek(partition, offset)
+            answers = (data for found, data in fetches.wait(_WAIT_S) if found == partition)
+            # An answer may be late, from before another question.
+            found = [batch for data in answers for batch in batches(data) if batch.end > offset]
+            return chunks(found, chunk_bytes=self._chunk_bytes)
 
     def close(self) -> None:
         with self._in_use:
             self._closed = True
-            consumer, self._consumer = self._consumer, None
-            if consumer is not None:
-                consumer.close()
+            if self._fetches is not None:
+                self._fetches.close()
 
-    def _connected(self) -> Any:
+    def _connected(self) -> RawFetches:
         if self._closed:
             raise RuntimeError("closed")
-        if self._consumer is None:
-            config = client_config(self._bootstrap_servers, self._options, ClientErrors(), _CONFIG)
-            self._consumer = new_client(Consumer, {**config, "group.id": self._group_id, "auto.offset.reset": "error"})
-        return self._consumer
-
-    def _end(self, consumer: Any, topic: str, number: int) -> int:
-        bounds = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=_ANSWER_S)
-        if bounds is None:
-            raise TimeoutError(f"the end of {topic}, partition {number}, is not known within {_ANSWER_S:g} s")
-        end: int = bounds[1]
-        return end
-
-    def _read(self, consumer: Any, offset: int, most: int) -> tuple[list[tuple[int, int]], int]:
-        """Returns offset and size of each record, and the offset after all of them.
-
-        The latter may be beyond the last record: transaction markers have offsets and are no records.
-        """
-        found: list[tuple[int, int]] = []
-        end, deadline = offset, time.monotonic() + _POLL_S
-        while len(found) < most and (left_s := deadline - time.monotonic()) > 0:
-            messages = consumer.consume(most - len(found), _MORE_S) if found else consumer.consume(1, left_s)
-            if found and not messages:
-                break
-            for message in messages:
-                error = message.error()
-                if error is None:
-                    found.append((message.offset(), size_bytes(message)))
-                    end = message.offset() + 1
-                elif error.code() == KafkaError._PARTITION_EOF:
-                    return found, max(end, message.offset())
-                else:
-                    raise KafkaException(error)
-        return found, end
+        if self._fetches is None:
+            self._fetches = RawFetches(
+                self._options, client_id="inflight-engine-sizes", bootstrap_timeout_ms=2_000, fetch_max_wait_ms=10
+            )
+        return self._fetches
 
 
-def size_bytes(message: Any) -> int:
-    """Returns the decompressed size of a record."""
-    total: int = _RECORD_BYTES + len(message) + len(message.key() or b"")
-    try:
-        headers = headers_of(message)
-    except UnreadableRecord:
-        return total + _UNREAD_HEADERS_BYTES
-    for name, value in headers:
-        total += _HEADER_BYTES + len(name) + len(value or b"")
-    return total
-
-
-def chunks(records: Iterable[tuple[int, int]], *, end: int, chunk_bytes: int) -> list[Chunk]:
-    """Groups records into chunks of at least `chunk_bytes`, except the last.
-
-    records: offset and size of each, in order. end: the offset after all of them.
-    """
+def chunks(found: Iterable[BatchFacts], *, chunk_bytes: int) -> list[Chunk]:
+    """Groups batches, in order, into chunks of at least `chunk_bytes`, except the last."""
     made: list[Chunk] = []
-    size, place = 0, None
-    for offset, record_bytes in records:
-        size += record_bytes
-        place = offset + 1
-        if size >= chunk_bytes:
-            made.append(Chunk(end=place, size_bytes=size))
-            size, place = 0, None
-    if place is not None:
-        made.append(Chunk(end=end, size_bytes=size))
-    elif made:
-        made[-1] = Chunk(end=end, size_bytes=made[-1].size_bytes)
+    size = 0
+    for batch in found:
+        if size >= chunk_bytes or not made:
+            made.append(Chunk(end=batch.end, size_bytes=0))
+            size = 0
+        size += batch.size_bytes
+        made[-1] = Chunk(end=batch.end, size_bytes=size)
     return made

@@ -25,7 +25,6 @@ from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.ownership.checkpoint_lineage import new_lineage
-from streaming.engine.ownership.engine_group import group_name
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
@@ -68,12 +67,7 @@ class SessionsQuery:
         self._has_run = self._is_paced = False
         self._clock = EngineClock()
         kafka, self._bounds = settings.kafka, batch_bounds(settings)
-        records = WaitingRecords(
-            kafka.bootstrap_servers,
-            kafka.librdkafka_options(),
-            group_id=group_name(settings),
-            max_bytes=self._bounds.max_bytes,
-        )
+        records = WaitingRecords(kafka.client_options(), max_bytes=self._bounds.max_bytes)
         self._intake = BoundedIntake(self._bounds, records)
         self._set_aside = SetAside(
             LoggedOffsets(spark, settings.sessions_checkpoint),

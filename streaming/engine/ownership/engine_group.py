@@ -46,11 +46,6 @@ _NO_IDS: Final[Mapping[str, str]] = MappingProxyType({})
 _log: Final = structlog.get_logger(__name__)
 
 
-def group_name(settings: Settings) -> str:
-    """Returns the name of the consumer group."""
-    return f"{settings.topics.prefix}.engine"
-
-
 class EngineGroup(BackgroundLoop):
     """Membership in the group, in a `with`. Entering raises EngineRuns and KafkaUnreachable.
 
@@ -63,7 +58,7 @@ class EngineGroup(BackgroundLoop):
     def __init__(self, settings: Settings, checkpoint_id: str, topic_ids: Mapping[str, str] = _NO_IDS) -> None:
         super().__init__("inflight-engine-group")
         self._settings = settings
-        self._name = group_name(settings)
+        self._name = f"{settings.topics.prefix}.engine"
         self._id = checkpoint_id
         self._topic_ids = topic_ids
         self._topics = (settings.topics.messages, settings.topics.events)

@@ -16,6 +16,7 @@ def test_a_range_of_the_log_gives_size_and_key_of_each_record(kafka: SharedKafka
     topic = f"record-log-{uuid.uuid4().hex[:8]}"
     create_topics(kafka.bootstrap_servers, topic, partitions=2)
     config = {"bootstrap.servers": kafka.bootstrap_servers, "compression.type": codec, "message.max.bytes": 4_000_000}
+    config["enable.idempotence"] = True  # on a busy machine a request may be repeated
     producer = confluent_kafka.Producer(config)
     for _ in range(3):  # batches
         for number in range(10):

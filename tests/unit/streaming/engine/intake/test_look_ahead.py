@@ -21,18 +21,16 @@ class Topic:
         assert topic == "messages"
         return {number: len(self.partitions[number]) for number in partitions}
 
-    def measure(self, topic: str, number: int, offset: int, count: int) -> list[Chunk]:
+    def measure(self, topic: str, number: int, offset: int) -> list[Chunk]:
         self.looks += 1
         self.now_s += self.look_s
         if self.silent:
             return []
         records, size, end = self.partitions[number], 0, offset
-        while end < min(len(records), offset + count) and (not size or size + records[end] <= FETCH):
+        while end < len(records) and (not size or size + records[end] <= FETCH):
             size += records[end]
             end += 1
         return [Chunk(end=end, size_bytes=size)]
-
-    def pause(self) -> None: ...
 
     def close(self) -> None: ...
 

@@ -1,49 +1,46 @@
-from dataclasses import dataclass, field
+"""Chunks of waiting records, made of the batches of Kafka's log."""
+
+import pytest
 
 from streaming.engine.intake.batch_size import Chunk
-from streaming.engine.intake.waiting_records import chunks, size_bytes
+from streaming.engine.intake.record_sizes import BatchFacts, batches
+from streaming.engine.intake.waiting_records import chunks
+from tests.unit.streaming.engine.intake.test_record_sizes import CODECS, batch
 
 
-@dataclass
-class Message:
-    """The part of librdkafka's message that is measured."""
+class Batch(BatchFacts):
+    """A batch of so many bytes."""
 
-    payload: bytes | None = None
-    its_key: bytes | None = None
-    its_headers: list[tuple[str, bytes | None]] | None = field(default=None)
+    __slots__ = ()
 
-    def __len__(self) -> int:
-        return len(self.payload or b"")
-
-    def key(self) -> bytes | None:
-        return self.its_key
-
-    def headers(self) -> list[tuple[str, bytes | None]] | None:
-        return self.its_headers
+    @property
+    def size_bytes(self) -> int:
+        return len(self.raw)
 
 
-def test_a_record_counts_with_its_key_and_its_headers() -> None:
-    nothing = size_bytes(Message())
-    assert size_bytes(Message(b"x" * 100, b"k" * 10)) == nothing + 110
-    headers = [("name", b"v" * 1_000), ("other", None)]
-    assert nothing + 1_009 < size_bytes(Message(its_headers=headers)) < nothing + 1_050
+def sized(end: int, size_bytes: int) -> BatchFacts:
+    return Batch(end, True, memoryview(bytes(size_bytes)))
 
 
-def test_large_records_have_chunks_of_their_own() -> None:
-    assert chunks([(5, 2_000), (6, 3_000), (9, 10)], end=11, chunk_bytes=1_000) == [
-        Chunk(end=6, size_bytes=2_000),
-        Chunk(end=7, size_bytes=3_000),
-        Chunk(end=11, size_bytes=10),
+@pytest.mark.parametrize("codec", CODECS.values(), ids=CODECS)
+def test_a_batch_counts_decompressed_with_keys_and_headers(codec: int) -> None:
+    records = [(1, b"k" * 10, b"v" * 5_000, [("name", b"h" * 1_000)])] * 20
+    (found,) = batches(batch(*records, codec=codec))
+    assert 20 * 6_014 < found.size_bytes < 20 * 6_120
+
+
+def test_batches_below_the_size_of_a_chunk_share_one() -> None:
+    found = [sized(10, 600), sized(20, 600), sized(30, 2_000), sized(40, 10), sized(41, 10)]
+    assert chunks(found, chunk_bytes=1_000) == [
+        Chunk(end=20, size_bytes=1_200),
+        Chunk(end=30, size_bytes=2_000),
+        Chunk(end=41, size_bytes=20),
     ]
 
 
-def test_small_records_share_a_chunk() -> None:
-    assert chunks([(number, 100) for number in range(100)], end=100, chunk_bytes=1 << 20) == [Chunk(end=100, size_bytes=10_000)]
-
-
-def test_the_last_chunk_reaches_beyond_what_is_no_record() -> None:
-    assert chunks([(4, 2_000)], end=6, chunk_bytes=1_000) == [Chunk(end=6, size_bytes=2_000)]
+def test_a_chunk_reaches_beyond_what_is_no_record() -> None:
+    assert chunks([sized(4, 2_000), BatchFacts(6, False, memoryview(b""))], chunk_bytes=3_000) == [Chunk(end=6, size_bytes=2_000)]
 
 
 def test_nothing_is_no_chunk() -> None:
-    assert chunks([], end=7, chunk_bytes=1) == []
+    assert chunks([], chunk_bytes=1) == []
