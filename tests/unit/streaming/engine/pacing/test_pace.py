@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.engine.pacing.pace import LATE_BY, Pace
+from streaming.engine.pacing.paced_query import LATE_BY, Pace
 from streaming.spark_internals.checkpoint import Offsets
 from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead
 
