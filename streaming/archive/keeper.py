@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from state.errors import InflightError
 from streaming.archive.query import start_archive
-from streaming.engine.background import BackgroundLoop
+from streaming.background import BackgroundLoop
 from streaming.spark_internals.jvm import SPARK_ERRORS
 
 if TYPE_CHECKING:

@@ -26,8 +26,8 @@ from pyspark.sql import SparkSession
 from sinks.host.clock_skew import ClockSkew
 from state.errors import NewerRecord
 from state.records.leases import Lease
+from streaming.background import BackgroundLoop
 from streaming.config.settings import Settings
-from streaming.engine.background import BackgroundLoop
 from streaming.engine.leases.connections import OpenConnection, connections_without_lease
 from streaming.engine.leases.table import PATIENCE, LeaseTable
 from streaming.engine.leases.topic import LeaseTopic

@@ -25,9 +25,9 @@ from kafka import ConsumerRebalanceListener, KafkaAdminClient, KafkaConsumer, Of
 from kafka.errors import FencedInstanceIdError, GroupIdNotFoundError, KafkaError
 
 from sinks.kafka.kafka_python import subscribe
+from streaming.background import BackgroundLoop
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
-from streaming.engine.background import BackgroundLoop
 from streaming.engine.errors import EngineFenced, EngineRuns
 from streaming.engine.progress import BatchProgress
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets

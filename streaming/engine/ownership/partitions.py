@@ -19,10 +19,10 @@ import msgspec
 import structlog
 from kafka import KafkaAdminClient
 
+from streaming.background import KafkaPoller
 from streaming.checkpoint_topics import TopicIds, replaced_topics
 from streaming.config.errors import TopicsReplaced
 from streaming.config.settings import Settings
-from streaming.engine.background import KafkaPoller
 from streaming.engine.errors import PartitionsChanged
 from streaming.engine.kafka_access import end_offsets
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, planned_offsets

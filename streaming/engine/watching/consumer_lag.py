@@ -11,9 +11,9 @@ from typing import Any, Final, TypeAlias
 
 from kafka import KafkaConsumer, TopicPartition
 
+from streaming.background import KafkaPoller
 from streaming.checkpoint_topics import by_topic
 from streaming.config.settings import Settings
-from streaming.engine.background import KafkaPoller
 from streaming.engine.progress import BatchProgress
 from streaming.spark_internals.checkpoint import Offsets
 

@@ -13,7 +13,7 @@ import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from streaming.engine.background import BackgroundLoop
+from streaming.background import BackgroundLoop
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
 from streaming.spark_internals.jvm import SPARK_ERRORS
 from streaming.spark_internals.state_rows import state_rows

@@ -33,8 +33,8 @@ from typing import Final, Self
 import msgspec
 import structlog
 
+from streaming.background import BackgroundLoop
 from streaming.config.settings import Settings
-from streaming.engine.background import BackgroundLoop
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.processes import AT_WORK, descendants, processor_seconds
 from streaming.settings import EngineSettings

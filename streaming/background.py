@@ -1,4 +1,4 @@
-"""Threads that work beside the query, in the engine's process."""
+"""Threads that work beside the queries, in the engine's process."""
 
 import threading
 from collections.abc import Callable
