@@ -114,9 +114,9 @@ class Log:
         self.waiting: list[Append] = []
         self.on_append: Callable[[], None] = lambda: None
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         self.on_append()
-        self.waiting.append(Append(topic, key, value, headers, done))
+        self.waiting.append(Append(topic, key, value or b"", headers, done))
 
     def confirm(self) -> list[Append]:
         waiting, self.waiting = self.waiting, []

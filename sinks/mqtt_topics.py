@@ -26,6 +26,13 @@ def is_shared(topic_filter: str) -> bool:
     return topic_filter.startswith(SHARED_SUBSCRIPTION_PREFIX)
 
 
+def filter_of_shared(topic_filter: str) -> str:
+    """Returns FILTER of `$share/GROUP/FILTER`. It is empty, and so no topic filter, if the group is not valid [MQTT-4.8.2-1]
+    [MQTT-4.8.2-2]."""
+    group, _, shared = topic_filter.removeprefix(SHARED_SUBSCRIPTION_PREFIX).partition("/")
+    return shared if group and "+" not in group and "#" not in group else ""
+
+
 def has_control_character(text: str) -> bool:
     """Returns True for U+0000…U+001F and U+007F…U+009F: MQTT allows refusing them [MQTT-1.5.4], and they corrupt logs and
     terminals."""

@@ -204,7 +204,7 @@ class CommandHost(ABC, Generic[C]):
         """Tell the engine."""
         self.append(self._events_topic, key, value, None, done)
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         """done: called once, later, as in EventLog."""
         self._host_counters.appends_unconfirmed += 1
         self._kafka.append(topic, key, value, headers, partial(self._confirmed, done))

@@ -52,7 +52,7 @@ class RecordTooLarge(AppendFailed):
 class EventLog(Protocol):
     """Appends records; the order of records with the same key is kept."""
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         """Raises nothing: a record that cannot be sent is a failed confirmation."""
 
     async def close(self, timeout_s: float) -> None:
@@ -151,7 +151,7 @@ class KafkaEventLog:
         """Returns how many partitions a topic has that was given to `start`."""
         return self._topics.count(topic)
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         assert self._loop is not None
         number = partition_of(key, self._topics.count(topic))
         partition = self._partitions.get((topic, number))

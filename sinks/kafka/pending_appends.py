@@ -17,7 +17,7 @@ class PendingAppend:
 
     partition: "PartitionAppends"
     key: bytes
-    value: bytes
+    value: bytes | None
     headers: list[tuple[str, bytes]] | None
     done: Callable[[Exception | None], None]
     deadline_s: float
@@ -26,7 +26,7 @@ class PendingAppend:
     def size_bytes(self) -> int:
         """About, in Kafka's log."""
         headers_bytes = sum(len(name) + len(value) for name, value in self.headers or ())
-        return len(self.key) + len(self.value) + headers_bytes
+        return len(self.key) + len(self.value or b"") + headers_bytes
 
 
 @dataclass(slots=True, eq=False, kw_only=True)

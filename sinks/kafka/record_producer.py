@@ -113,7 +113,7 @@ class RecordProducer:
         partition: int,
         *,
         key: bytes,
-        value: bytes,
+        value: bytes | None,
         headers: list[tuple[str, bytes]] | None,
         answer: Answer,
         in_group: bool = False,

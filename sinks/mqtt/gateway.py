@@ -6,6 +6,7 @@ One event loop, no task per connection: asyncio protocols (device_socket.py), an
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -20,12 +21,13 @@ from sinks.host.connection_ids import ConnectionKind
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.log_throttle import LogThrottle
 from sinks.mqtt.access.authenticator import Authenticator, ListenerAuthPolicy
-from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, WireConnection
 from sinks.mqtt.connection.effects import Effects, Register, Registration
 from sinks.mqtt.connection.fast_path import OfferRefusal
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.device_socket import DeviceSocket
+from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.limits.connection_counts import ConnectionSlot
 from sinks.mqtt.limits.gateway_limits import GatewayLimits
 from sinks.mqtt.metrics import GatewayCounters
@@ -53,14 +55,27 @@ class Gateway(CommandHost[DeviceSocket]):
     """The connections of one gateway. Implements SocketHost (for sockets), OfferListener (for the router) and Drainable."""
 
     def __init__(
-        self, settings: GatewaySettings, log: EventLog, counters: GatewayCounters, *, clock_ns: Callable[[], int] = time.time_ns
+        self,
+        settings: GatewaySettings,
+        log: EventLog,
+        counters: GatewayCounters,
+        *,
+        clock_ns: Callable[[], int] = time.time_ns,
+        tables: KnownTables = NO_TABLES,
     ) -> None:
-        """clock_ns: numbers the connections, and judges whether a message has expired."""
+        """clock_ns: numbers the connections, and judges whether a message has expired. tables: those of routing."""
         holder = f"gateway {settings.host}:{settings.port}"
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
         self.counters = counters
         self._clock_ns = clock_ns
+        self._tables = tables
+        self._topics = {
+            AppendTopic.EVENTS: settings.events_topic,
+            AppendTopic.UPLINK: settings.uplink_topic,
+            AppendTopic.SUBSCRIPTIONS: settings.routing.subscriptions_topic,
+            AppendTopic.RETAINED: settings.routing.retained_topic,
+        }
         self.authenticator = Authenticator(settings, counters)
         self.limits = GatewayLimits(settings, counters)
         self._by_client: dict[ClientId, DeviceSocket] = {}
@@ -140,7 +155,7 @@ class Gateway(CommandHost[DeviceSocket]):
             and self.counters.connections_lost[OTHER_CONFIGURATION] == self._other_configuration
             and self.now_ms() >= self._answers_for_engine_from_ms
         )
-        return Registration(connection_id, client_id, partition, self.lease.lease_id, knows_settings, is_late)
+        return Registration(connection_id, client_id, partition, self.lease.lease_id, knows_settings, is_late, self._tables)
 
     def announced(self, socket: DeviceSocket) -> None:
         """Directs offers for a client to this authenticated socket, unless the client has a newer connection here."""
@@ -151,10 +166,13 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def append_all(self, socket: DeviceSocket, appends: list[Append]) -> None:
         """Hands records of a connection to Kafka, in their order."""
-        connection, settings = socket.connection, self.settings
+        connection, topics = socket.connection, self._topics
         for append in appends:
-            topic = settings.uplink_topic if append.is_uplink else settings.events_topic
-            self.append(topic, connection.key, append.value, append.headers, partial(self._appended, socket, append))
+            value: bytes | None = append.value
+            if not value and append.topic is AppendTopic.RETAINED:
+                value = None  # so that compaction forgets the topic
+            done = partial(self._appended, socket, append)
+            self.append(topics[append.topic], append.key or connection.key, value, append.headers, done)
         if connection.is_low_rate(self.now_ms()):
             self.limits.rate_limiter.appended(len(appends))
             now_s = time.monotonic()
@@ -232,6 +250,18 @@ class Gateway(CommandHost[DeviceSocket]):
             self.close_gracefully(socket, _MOVED)
         if moved:
             self._loop.call_later(self.settings.stop_timeout_ms / 1_000, self._close, moved, _MOVED)
+
+    # --- the routing tables ---------------------------------------------------------------------------------------------------
+
+    def lower_list_read(self, client_id: ClientId) -> None:
+        """Implements TableListener of the table reader, on its thread."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self._repeat_list, client_id)
+
+    def _repeat_list(self, client_id: ClientId) -> None:
+        socket = self._by_client.get(client_id)
+        if socket is not None and self.lease.holds():
+            socket.feed(socket.connection.repeat_list)
 
     # --- offers ---------------------------------------------------------------------------------------------------------------
 

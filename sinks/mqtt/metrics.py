@@ -37,6 +37,7 @@ class GatewayCounters:
     unsendable: int = count("Messages that MQTT cannot carry")
     publishes_refused: int = count("Publications over max_publish_rate, answered 0x97")
     publications_too_large: int = count("Publications that Kafka refused as too large, answered 0x97")
+    lists_repeated: int = count("Lists of subscriptions appended once more, because an older one stood behind them")
     fast_publishes_sent: int = count("PUBLISH packets written by the fast path")
     offers_taken: int = count("Messages accepted by the fast path")
     offers_ignored: int = count("Messages for devices without a grant, and offers of a known message")

@@ -81,7 +81,10 @@ async def serve(
     router = KafkaRouter(settings.fast_path, settings) if settings.fast_path.enabled else None
     matcher = KafkaMatcher(settings.routing, settings, matcher_counters, clock=clock) if settings.routing.enabled else None
     await tail.await_instance_free()
-    await log.start((settings.events_topic, settings.uplink_topic, settings.leases_topic))
+    topics = [settings.events_topic, settings.uplink_topic, settings.leases_topic]
+    if settings.routing.enabled:
+        topics += [settings.routing.subscriptions_topic, settings.routing.retained_topic]
+    await log.start(topics)
     await run_gateway(
         settings,
         log,

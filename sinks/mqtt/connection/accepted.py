@@ -3,8 +3,11 @@
 1. A packet becomes a record first. Its answer goes out when Kafka has confirmed the record, in the order of the requests
    (`AppendQueue`), whatever the order of the confirmations [MQTT-4.6.0-2].
 2. Packet ids, retries and the judgement of acknowledgements are the session's. Kept here are only what is on this wire
-   (`Outbox`), the session's grant (`WireFastPath`), the packet ids that await PUBREL (`Publications`) and which topic filters
-   exist (`SubscriptionJudge`).
+   (`Outbox`), the session's grant (`WireFastPath`), the packet ids that await PUBREL (`Publications`) and the subscriptions
+   (`SubscriptionJudge`).
+3. With routing, a SUBSCRIBE or UNSUBSCRIBE that changes the subscriptions makes two records: the event, and the whole list for
+   the matchers. The acknowledgement waits for both. What the device sends next waits for the list, because a PUBLISH behind a
+   SUBSCRIBE must find it.
 """
 
 from collections.abc import Callable
@@ -16,12 +19,12 @@ from sinks.mqtt.codec import framing, packets
 from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_acknowledgement
 from sinks.mqtt.codec.packets import Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, ServerPacket, Subscribe, Unsubscribe
 from sinks.mqtt.codec.topic_aliases import TopicAliases
-from sinks.mqtt.connection.append_queue import Append, AppendQueue
+from sinks.mqtt.connection.append_queue import Append, AppendQueue, AppendTopic
 from sinks.mqtt.connection.fast_path import OfferRefusal, WireFastPath
 from sinks.mqtt.connection.handshake import V5, Handshake
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.publications import Publications
-from sinks.mqtt.connection.subscribing import SubscriptionJudge
+from sinks.mqtt.connection.subscribing import SubscriptionJudge, known_subscriptions
 from sinks.mqtt.limits.packet_parts import Excess
 from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
@@ -33,6 +36,7 @@ from state.errors import ProtocolViolation
 from state.events import FastPathClosed, GatewayEvent, Subscribed, Unsubscribed
 from state.model import PacketId, ReasonCode
 from state.records.events import encode_event, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
+from state.records.subscriptions import SubscriptionList, encode_subscriptions
 
 
 @dataclass(slots=True, eq=False)
@@ -59,13 +63,14 @@ class AcceptedDevice:
         self, settings: GatewaySettings, handshake: Handshake, accept: AcceptConnection, is_blocked: bool, now_ms: int
     ) -> None:
         connect, limits, codec = handshake.connect, settings.device_limits, self._output.codec
-        is_v5, grant, self._connection_id = codec is V5, handshake.grant, handshake.registration.connection_id
+        registration, has_routing = handshake.registration, settings.routing.enabled
+        is_v5, grant, self._connection_id = codec is V5, handshake.grant, registration.connection_id
         receive_maximum = connect.receive_maximum if is_v5 else None
         self.outbox = Outbox(accept.send_quota, receive_maximum, limits.max_blocked_qos0_bytes, is_blocked)
         list_id = accept.list_connection_id, accept.list_version
         self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings, list_id)
         self._publications = Publications(
-            client_id=handshake.registration.client_id,
+            client_id=registration.client_id,
             connection_id=self._connection_id,
             is_v5=is_v5,
             grant=grant,
@@ -75,13 +80,15 @@ class AcceptedDevice:
             max_topic_levels=limits.max_topic_levels,
             awaiting_rel=dict.fromkeys(accept.awaiting_rel),
             max_awaiting_rel=accept.max_awaiting_rel,
+            tables=registration.tables if has_routing else None,
         )
         self._subscriptions = SubscriptionJudge(
-            None if accept.topic_filters is None else set(accept.topic_filters),
+            known_subscriptions(accept, has_routing=has_routing),
             grant,
             accept.max_subscriptions,
             accept.max_subscription_bytes,
             limits.max_topic_levels,
+            has_routing,
         )
         self._encode_publish = codec.encode_publish
         if connect.topic_alias_maximum:  # [MQTT-3.1.2-27]
@@ -154,28 +161,70 @@ class AcceptedDevice:
             self._answer(judged, None)
 
     def _subscribe(self, subscribe: Subscribe, excess: int, is_refused: bool) -> None:
-        answer, granted = self._subscriptions.subscribe(subscribe, excess=excess, is_refused=is_refused)
+        answer, granted, wanted, is_change = self._subscriptions.subscribe(subscribe, excess=excess, is_refused=is_refused)
         refused = answer.reason_codes.count(ReasonCode.NOT_AUTHORIZED) + answer.reason_codes.count(ReasonCode.UNSPECIFIED_ERROR)
         if refused:
             self._counters.not_authorized["subscribe"] += refused
         too_many = answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED) - excess
         if too_many and not is_refused:
             self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
+        subscribed, new_list = None, None
+        if not self._subscriptions.has_routing:
+            subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted) if granted else None
+        elif is_change or wanted:
+            version = self._next_version()
+            subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted, version=version)
+            new_list = self._list_record(wanted)
         self.fast_path.subscribed(granted)
-        subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted) if granted else None
-        self._answer(answer, subscribed)  # [MQTT-3.8.4-1]
+        self._answer(answer, subscribed, new_list)  # [MQTT-3.8.4-1]
 
     def _unsubscribe(self, unsubscribe: Unsubscribe, excess: int, is_refused: bool) -> None:
-        answer, filters = self._subscriptions.unsubscribe(unsubscribe, excess=excess, is_refused=is_refused)
+        answer, filters, is_change = self._subscriptions.unsubscribe(unsubscribe, excess=excess, is_refused=is_refused)
+        unsubscribed, new_list = None, None
+        if not self._subscriptions.has_routing:
+            unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters) if filters else None
+        elif is_change:
+            version = self._next_version()
+            unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters, version=version)
+            new_list = self._list_record()
         self.fast_path.unsubscribed(filters)
-        unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters) if filters else None
-        self._answer(answer, unsubscribed)  # [MQTT-3.10.4-4]
+        self._answer(answer, unsubscribed, new_list)  # [MQTT-3.10.4-4]
 
-    def _answer(self, answer: ServerPacket, event: GatewayEvent | None) -> None:
-        """Adds an answer, which goes out when the event is in the log. One without an event has its turn, too."""
+    @property
+    def list_id(self) -> tuple[int, int]:
+        """Returns the connection that has written the newest list of subscriptions, and the list's number within it."""
+        return self.fast_path.list_id
+
+    def _next_version(self) -> int:
+        """Numbers a new list of subscriptions."""
+        connection_id, version = self.list_id
+        version = version + 1 if connection_id == self._connection_id else 1
+        self.fast_path.list_id = self._connection_id, version
+        return version
+
+    def _list_record(self, wanted: tuple[str, ...] = ()) -> Append | None:
+        """Returns None if the subscriptions are not known. Until a list is known, the session filters by its own ones."""
+        if self._subscriptions.subscriptions is None:
+            return None
+        connection_id, version = self.list_id
+        listed = SubscriptionList(
+            connection_id=connection_id, version=version, subscriptions=self._subscriptions.listed(), wanted=wanted
+        )
+        return Append(encode_subscriptions(listed), topic=AppendTopic.SUBSCRIPTIONS, holds_back=True)
+
+    def repeat_list(self) -> None:
+        """Appends the list of subscriptions once more: a lower one stands behind it, and compaction would keep that."""
+        record = self._list_record()
+        if record is not None:
+            record.holds_back = False
+            self._counters.lists_repeated += 1
+            self._records.add(record)
+
+    def _answer(self, answer: ServerPacket, event: GatewayEvent | None, new_list: Append | None = None) -> None:
+        """Adds an answer, which goes out when the event and the list are in the log. One without an event has its turn, too."""
         data = self._output.fitting(self._output.codec.encode(answer))
         if event is not None:
-            self._records.add(Append(encode_event(event), data))
+            self._records.add(Append(encode_event(event), data, second=new_list))
         else:
             self._records.add_answer(data)
             self._records.take_answers(self._output.packets)
@@ -238,9 +287,11 @@ class AcceptedDevice:
     def refuse_publication(self, append: Append) -> bool:
         """Answers 0x97 to a publication that is too large for Kafka. False: the packet has no such answer."""
         answer, codec = append.answer, self._output.codec
-        packet_id = 0 if answer is None or codec is not V5 else plain_acknowledgement(answer.data)
-        if answer is None or not packet_id or answer.data[0] not in (framing.PUBACK, framing.PUBREC):
+        if answer is None or codec is not V5 or answer.data[0] not in (framing.PUBACK, framing.PUBREC):
             return False
+        packet_id = plain_acknowledgement(answer.data)
+        if not packet_id:
+            return True  # the other record of a retained publication was too large already
         refusal = PubAck if answer.data[0] == framing.PUBACK else PubRec
         if refusal is PubRec:
             self._publications.release(packet_id)

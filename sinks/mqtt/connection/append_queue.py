@@ -1,6 +1,7 @@
 """The records of one connection on their way into the log, and the answers that wait for them."""
 
 from dataclasses import InitVar, dataclass, field
+from enum import Enum, auto
 from itertools import takewhile
 from operator import attrgetter
 from typing import Final
@@ -22,16 +23,26 @@ _MAX_JOINED_BYTES: Final = 8_192
 _IS_FREE: Final = attrgetter("is_free")
 
 
+class AppendTopic(Enum):
+    """The topic of a record."""
+
+    EVENTS = auto()
+    UPLINK = auto()
+    SUBSCRIPTIONS = auto()
+    RETAINED = auto()
+
+
 @dataclass(slots=True, eq=False)
 class Answer:
-    """An encoded packet that waits for its turn. It does not hold the record that it answers.
+    """An encoded packet that waits for its turn. It does not hold the records that it answers.
 
-    is_free: that record is confirmed, or there is none. counts: see Append.
+    is_free: those records are confirmed, or there is none. counts: see Append. unconfirmed: how many records are not confirmed.
     """
 
     data: bytes
     is_free: bool = False
     counts: bool = False
+    unconfirmed: int = 1
 
 
 @dataclass(slots=True, eq=False)
@@ -39,6 +50,9 @@ class Append:
     """A record for Kafka, and the answer that its confirmation sets free.
 
     Attributes:
+        key: None = the client's.
+        holds_back: nothing more of the device is worked off until this is confirmed.
+        second: another record that the same packet makes. The answer waits for both.
         size_bytes: of value and headers.
         is_farewell: the engine knows by it that the connection is over.
         fast_publish: the message that may be written when this is confirmed.
@@ -50,6 +64,10 @@ class Append:
     value: bytes
     answer_data: InitVar[bytes | None] = None
     headers: list[tuple[str, bytes]] | None = None
+    topic: AppendTopic = AppendTopic.EVENTS
+    key: bytes | None = None
+    holds_back: bool = False
+    second: "Append | None" = None
     counts: bool = False
     is_farewell: bool = False
     answer: Answer | None = None
@@ -64,11 +82,6 @@ class Append:
         self.size_bytes = len(self.value)
         if self.headers is not None:
             self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
-
-    @property
-    def is_uplink(self) -> bool:
-        """True if the record goes to `inflight.uplink`, else to `inflight.events`."""
-        return self.headers is not None
 
     def close(self) -> None:
         """Seals the record: it is on its way, and no acknowledgement is added any more."""
@@ -89,7 +102,8 @@ class AppendQueue:
         unanswered: publications that count and whose answer is not written; max_unanswered: how many there may be.
         unconfirmed, unconfirmed_bytes: the records that Kafka has not confirmed.
         unwritten_bytes: of answers that wait for a record.
-        is_full: one of these or all connections together are at a limit. Nothing more is read from the device until it is False
+        is_full: one of these or all connections together are at a limit.
+        stops_reading: that, or a record holds back what comes behind it. Nothing more is read from the device until it is False
             again. All that is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
     """
 
@@ -102,20 +116,35 @@ class AppendQueue:
     max_unanswered: int = MAX_PACKET_ID
     new: list[Append] = field(default_factory=list)
     _is_full: bool = False
+    _holding_back: int = 0
     _answers: list[Answer] = field(default_factory=list)  # a deque takes 760 bytes while it is empty, for each connection
 
     @property
     def is_full(self) -> bool:
         return self._is_full or self._total.is_full
 
+    @property
+    def stops_reading(self) -> bool:
+        return self._is_full or self._holding_back > 0 or self._total.is_full
+
     def add(self, append: Append) -> None:
+        answer, second = append.answer, append.second
+        if answer is not None:
+            self._await_turn(answer)
+        self.unanswered += append.counts
+        self._add(append)
+        if second is not None:
+            if answer is not None:
+                second.answer = answer
+                answer.unconfirmed += 1
+            self._add(second)
+
+    def _add(self, append: Append) -> None:
         self.new.append(append)
         self.unconfirmed += 1
         self.unconfirmed_bytes += append.size_bytes
+        self._holding_back += append.holds_back
         self._total.add(append.size_bytes)
-        self.unanswered += append.counts
-        if append.answer is not None:
-            self._await_turn(append.answer)
         self._stop_if_there_is_no_room()
 
     def add_acknowledgement(self, value: bytes, answer: bytes | None) -> None:
@@ -165,8 +194,11 @@ class AppendQueue:
 
     def settle(self, append: Append, *, confirmed: bool) -> None:
         """Kafka's last word about a record; then `take_answers`."""
-        if append.answer is not None:
-            append.answer.is_free = confirmed
+        answer = append.answer
+        if answer is not None and confirmed:
+            answer.unconfirmed -= 1
+            answer.is_free = not answer.unconfirmed
+        self._holding_back -= append.holds_back
         self.unconfirmed -= 1
         self.unconfirmed_bytes -= append.size_bytes
         self._total.settle(append.size_bytes)

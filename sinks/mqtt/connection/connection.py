@@ -13,7 +13,7 @@ Theory of operation
    is not a late CONNECT but a clock that is behind: the connection is registered again, with an id above the newest.
 4. With Clean Start nothing old is owed to the device. So CONNACK does not wait for the engine but for Kafka's confirmation of the
    CONNECT, which comes after the login. The content of CONNACK is known from the configuration. What the device then sends still
-   waits for `AcceptConnection`.
+   waits for `AcceptConnection`. With routing nothing is written before an empty list of subscriptions is confirmed, too.
 5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py).
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Of them only what is on this wire is kept here.
 7. After a protocol error nothing more is read. The connection closes when it has answered what it accepted before (ending.py).
@@ -130,13 +130,13 @@ class WireConnection:
         deadline_ms, write = self._handshake.deadline_ms, b""
         if device is not None:
             deadline_ms = self._deadlines.next_ms(rates.paused_until_ms)
-        if written:
+        if written and (self._handshake.empty_list is None or self.phase is Phase.CLOSED):
             write = written[0] if len(written) == 1 else b"".join(written)
             written.clear()
-        held_bytes, is_full = len(self._frames), records.is_full
-        if device is not None or is_full:
+        held_bytes, stops_reading = len(self._frames), records.stops_reading
+        if device is not None or stops_reading:
             is_filled = self._deadlines.taken_ms is not None and held_bytes >= _BLOCKED_BYTES
-            wants_data = not (is_full or is_filled) and rates.paused_until_ms is None
+            wants_data = not (stops_reading or is_filled) and rates.paused_until_ms is None
         else:
             wants_data = self.phase is Phase.AWAITING_CONNECT or held_bytes < self._frames.max_packet_size_bytes
         if device is not None:
@@ -315,21 +315,23 @@ class WireConnection:
     def confirm(self, append: Append, failure: ReasonCode, now_ms: int) -> Effects:
         """Kafka has the record (SUCCESS), or will never have it; then failure is what the device is told."""
         records, device, handshake = self._records, self._device, self._handshake
-        was_full = records.is_full
+        was_reading = not records.stops_reading
         if failure is ReasonCode.PACKET_TOO_LARGE and device is not None and device.refuse_publication(append):
             failure = ReasonCode.SUCCESS
         records.settle(append, confirmed=not failure)
         if failure:
             self._end(CloseReason("Kafka did not take a record", "append", failure))
             return self._effects()
-        if append is handshake.record:
+        if append is handshake.empty_list:
+            handshake.empty_list = None
+        elif append is handshake.record:
             handshake.confirmed(now_ms)
             if self.phase is Phase.AWAITING_ACCEPT and (answer := handshake.early_connack()) is not None:
                 handshake.answer = answer  # CONNECT is in the log, so every later one comes behind it; see the module, 4
                 self._say_accepted(answer, Phase.ANSWERED)
         if device is not None:
             device.confirmed(append, now_ms)
-            if was_full:
+            if not was_reading:
                 self._resume(now_ms)
         if self._ending.pending is not None and (why := self._ending.settled()) is not None:
             self._end(why)
@@ -341,9 +343,18 @@ class WireConnection:
         return self._effects()
 
     def _resume(self, now_ms: int) -> None:
-        if self._device is not None and not self._records.is_full:
+        if self._device is not None and not self._records.stops_reading:
             self._deadlines.last_received_ms = now_ms  # until now we did not listen
             self._work_off(now_ms)
+
+    # --- from the routing tables ------------------------------------------------------------------------------------------------
+
+    def repeat_list(self, now_ms: int) -> Effects:
+        """A list of this client stands behind a higher one in `inflight.subscriptions`. If that is ours, it is appended again."""
+        device, registration = self._device, self._handshake.registration
+        if device is not None and registration.tables.is_highest(registration.client_id, device.list_id):
+            device.repeat_list()
+        return self._effects()
 
     # --- from the device --------------------------------------------------------------------------------------------------------
 
@@ -377,7 +388,7 @@ class WireConnection:
         frames, records, rates, ending = self._frames, self._records, self._rates, self._ending
         is_v5 = self._output.codec is V5
         try:
-            while (device := self._device) is not None and ending.pending is None and not records.is_full:
+            while (device := self._device) is not None and ending.pending is None and not records.stops_reading:
                 if self._deadlines.taken_ms is not None and not ending.peer_gone:
                     return
                 if len(frames) and not rates.may_read(now_ms):
@@ -421,7 +432,7 @@ class WireConnection:
         if self._rates.resume(now_ms):
             self._resume(now_ms)
         is_paused = self._rates.paused_until_ms is not None or self._is_filled_while_blocked
-        if self._ending.pending is not None or self._records.is_full or is_paused:
+        if self._ending.pending is not None or self._records.stops_reading or is_paused:
             self._deadlines.last_received_ms = now_ms  # we do not listen, so we cannot say that it is silent
         self._expire(now_ms)
         return self._effects()

@@ -6,6 +6,7 @@ import msgspec
 
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from state.commands import CloseConnection
 from state.model import ClientId
 
@@ -68,6 +69,7 @@ class Registration(NamedTuple):
         lease_id: of the lease under which the connection is held.
         knows_settings: the engine's settings are known, so that a clean start may be answered for it.
         is_late: the CONNECT came in a while before it was read; its device may have connected elsewhere since.
+        tables: those of routing in this process.
     """
 
     connection_id: int
@@ -76,3 +78,4 @@ class Registration(NamedTuple):
     lease_id: str
     knows_settings: bool = False
     is_late: bool = False
+    tables: KnownTables = NO_TABLES

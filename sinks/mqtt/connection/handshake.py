@@ -10,7 +10,7 @@ from sinks.mqtt.access.grant import EVERYTHING, Grant
 from sinks.mqtt.codec import framing, v5, v311
 from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, EncodePublish, ServerPacket
 from sinks.mqtt.codec.strangers import protocol_of
-from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.effects import Registration
 from sinks.mqtt.connection.phases import limited_keep_alive_s
 from sinks.mqtt.limits.packet_parts import PacketParts
@@ -21,6 +21,7 @@ from state.errors import ProtocolViolation
 from state.events import Capability, ClientConnected
 from state.model import ReasonCode
 from state.records.events import encode_event
+from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.settings import SessionSettings
 
 _CONNECT: Final = bytes((framing.CONNECT,))
@@ -99,7 +100,7 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
         # MQTT 3.1.1 closes without CONNACK what is malformed [MQTT-3.1.4-1].
         answering = codec if codec is V5 else None
         raise ConnectionRefused(error.reason, reason_code=error.reason_code, codec=answering) from error
-    if connect.will is not None and connect.will.retain and codec is V5:
+    if connect.will is not None and connect.will.retain and codec is V5 and not settings.routing.enabled:
         raise ConnectionRefused(
             "the will has Will Retain, and nothing is retained [MQTT-3.2.2-13]",
             reason_code=ReasonCode.RETAIN_NOT_SUPPORTED,
@@ -185,6 +186,7 @@ class Handshake:
         grant: what the login allows.
         engine_knows: the engine was told of the connection, so it has to be told of its end.
         record: with ClientConnected, until Kafka has confirmed it.
+        empty_list: the record that removes the subscriptions before a Clean Start, until Kafka has confirmed it.
         was_prompt: Kafka had that record without delay.
         answer: the CONNACK that was sent in the phase ANSWERED.
     """
@@ -197,6 +199,7 @@ class Handshake:
     grant: Grant = EVERYTHING
     engine_knows: bool = False
     record: Append | None = None
+    empty_list: Append | None = None
     was_prompt: bool = False
     answer: ConnAck | None = None
 
@@ -211,8 +214,12 @@ class Handshake:
             username=self.grant.username,
         )
         self.engine_knows, self.was_prompt = True, False
-        self.record = Append(encode_event(event))
-        return self.record
+        self.record = record = Append(encode_event(event))
+        registration, is_clean = self.registration, self.connect.clean_start
+        if self._settings.routing.enabled and is_clean and registration.tables.has_list(registration.client_id):
+            empty = SubscriptionList(connection_id=registration.connection_id, version=0)
+            self.empty_list = record.second = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
+        return record
 
     def confirmed(self, now_ms: int) -> None:
         """Kafka has the record."""

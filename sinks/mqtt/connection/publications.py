@@ -7,7 +7,8 @@ from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.codec import framing
 from sinks.mqtt.codec.acknowledgements import encode_acknowledgement
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec
-from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
+from sinks.mqtt.known_tables import KnownTables
 from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
@@ -26,6 +27,8 @@ class Publications:
     awaiting_rel: ids that the session already holds. max_awaiting_rel: the Receive Maximum of CONNACK, 0 = no limit. MQTT 3.1.1
     has none, and its devices send PUBREL behind any number of PUBLISHes: there the host does not read on while that many QoS 2
     publications wait for PUBREC (`AppendQueue.max_unanswered`), and any number may await PUBREL.
+
+    tables: of routing, by which publications with RETAIN are kept; None = there is no routing.
     """
 
     client_id: str
@@ -38,6 +41,7 @@ class Publications:
     max_topic_levels: int
     awaiting_rel: dict[PacketId, None]  # for a set: empty it takes a quarter of the memory
     max_awaiting_rel: int
+    tables: KnownTables | None = None
     _aliases: dict[int, str] = field(default_factory=dict)
     _count: int = 0
 
@@ -50,7 +54,7 @@ class Publications:
         QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. is_excessive: its properties are
         over the limit; QoS 0 is dropped. Raises ProtocolViolation.
         """
-        if publish.retain and self.is_v5:
+        if publish.retain and self.is_v5 and self.tables is None:
             raise ProtocolViolation(
                 "RETAIN is not available, as CONNACK says [MQTT-3.2.2-14]", reason_code=ReasonCode.RETAIN_NOT_SUPPORTED
             )
@@ -60,20 +64,27 @@ class Publications:
         if topic_levels(topic) > self.max_topic_levels:
             self.counters.limits_reached[Limit.TOPIC_LEVELS] += 1
             return self._topic_refused(publish, topic, ReasonCode.TOPIC_NAME_INVALID)
+        if self.tables is not None and topic.startswith("$"):
+            return self._reserved(publish)
         if self.grant.publish and not self.grant.may_publish(topic):
             self.counters.not_authorized["publish"] += 1
             return self._topic_refused(publish, topic, ReasonCode.NOT_AUTHORIZED)
         refusal = self._refusal(publish, now_ms)
         if refusal is not None:
             return refusal
+        if publish.retain and self.tables is not None:
+            return self._retain(publish, topic, unanswered, self.tables)
+        return self._accept(publish, topic, unanswered)
+
+    def _accept(self, publish: Publish, topic: str, unanswered: int) -> Append:
         if publish.qos == QoS.AT_MOST_ONCE:
-            return Append(publish.payload, headers=self.headers(publish, topic))
+            return Append(publish.payload, headers=self.headers(publish, topic), topic=AppendTopic.UPLINK)
         packet_id = publish.packet_id
         if publish.qos == QoS.AT_LEAST_ONCE:
             self.admit_qos1(unanswered)
             # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
             answer = encode_acknowledgement(framing.PUBACK, packet_id)
-            return Append(publish.payload, answer, self.headers(publish, topic), counts=self.is_v5)
+            return Append(publish.payload, answer, self.headers(publish, topic), AppendTopic.UPLINK, counts=self.is_v5)
         self.admit_qos2(packet_id, unanswered)
         received = PublishReceived(
             connection_id=self.connection_id,
@@ -88,6 +99,32 @@ class Publications:
         )
         answer = encode_acknowledgement(framing.PUBREC, packet_id)  # [MQTT-4.3.3-8]
         return Append(encode_event(received), answer, counts=not self.is_v5)
+
+    def _retain(self, publish: Publish, topic: str, unanswered: int, tables: KnownTables) -> Append | PubAck | PubRec | None:
+        """Adds a record of `inflight.retained` [MQTT-3.3.1-5], which an empty payload empties [MQTT-3.3.1-6].
+
+        Beyond a limit a publication of QoS 0 is forwarded, and not kept (MQTT 5, 3.3.1.3); the others are refused. A repetition
+        of QoS 2 is not kept once more: a later publication may have come in between.
+        """
+        is_kept = publish.qos != QoS.EXACTLY_ONCE or not self.awaits_release(publish.packet_id)
+        if is_kept and publish.payload and (limit := tables.retained_limit(topic, len(publish.payload))) is not None:
+            self.counters.limits_reached[limit] += 1
+            if publish.qos:
+                return self._topic_refused(publish, topic, ReasonCode.QUOTA_EXCEEDED)
+            is_kept = False
+        append = self._accept(publish, topic, unanswered)
+        if is_kept:
+            headers = append.headers or self.headers(publish, topic)
+            append.second = Append(publish.payload, None, headers, AppendTopic.RETAINED, topic.encode())
+        return append
+
+    def _reserved(self, publish: Publish) -> PubAck | PubRec | None:
+        """Refuses a topic of the server's own (MQTT 5, 4.7.2). The connection stays in MQTT 3.1.1, too: a positive answer is
+        allowed [MQTT-3.3.5-2] of MQTT 3.1.1."""
+        self.counters.not_authorized["publish"] += 1
+        if publish.qos == QoS.AT_MOST_ONCE:
+            return None
+        return _refused(publish, ReasonCode.NOT_AUTHORIZED if self.is_v5 else ReasonCode.SUCCESS)
 
     def _refusal(self, publish: Publish, now_ms: int) -> PubAck | PubRec | None:
         """Refuses a publication that comes too fast. That ends the exchange [MQTT-4.4.0-2], so nothing of it is kept

@@ -33,6 +33,8 @@ class Limit(StrEnum):
     TOTAL_UNCONFIRMED_APPENDS = "max_total_unconfirmed_appends"
     TOTAL_UNCONFIRMED_BYTES = "max_total_unconfirmed_bytes"
     TOTAL_BUFFERED_BYTES = "max_total_buffered_bytes"
+    RETAINED_MESSAGES = "max_retained_messages"
+    RETAINED_BYTES = "max_retained_bytes"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

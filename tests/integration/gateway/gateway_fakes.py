@@ -62,8 +62,8 @@ class FakeKafka(ScriptedEngine):
         self.loop: asyncio.AbstractEventLoop | None = None
 
     # EventLog, on the loop
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
-        record = Record(topic, key, value, headers)
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+        record = Record(topic, key, value or b"", headers)
         assert self.loop is not None
         if self.failing(record):
             self.loop.call_soon(done, AppendFailed("told to fail"))
@@ -74,7 +74,7 @@ class FakeKafka(ScriptedEngine):
         else:
             self.loop.call_soon(done, None)
         if topic.endswith("events"):
-            self.heard(key.decode(), value)
+            self.heard(key.decode(), record.value)
 
     async def close(self, timeout_s: float) -> None:
         pass

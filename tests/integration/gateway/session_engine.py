@@ -125,11 +125,11 @@ class Port:
     def die(self) -> None:
         self._is_dead = True
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         if self._is_dead:
             return
         if topic.endswith("events"):
-            self._engine.happened(key.decode(), value)
+            self._engine.happened(key.decode(), value or b"")
         asyncio.get_running_loop().call_soon(done, None)
 
     def start(self, listener: CommandListener) -> None:

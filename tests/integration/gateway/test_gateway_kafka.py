@@ -18,9 +18,12 @@ from sinks.kafka.topic_partitions import PartitionsAdded
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.settings import RoutingSettings
 from state.commands import SendPublish
-from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived
-from state.model import QoS
+from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived, Subscribed
+from state.model import QoS, Subscription
+from state.records.events import decode_events
+from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.own_topics import settings_on, topics_of
 from tests.support.background import in_thread
@@ -28,7 +31,7 @@ from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
-from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 T = TypeVar("T")
 
@@ -129,6 +132,40 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
     (record,) = read_topic(settings.bootstrap_servers, settings.uplink_topic)
     assert (record.key, record.value) == (b"d1", b"one")
     assert dict(record.headers)["mqtt-topic"] == b"up/1"
+
+
+def test_with_routing_an_answer_follows_both_records_of_its_packet(settings: GatewaySettings) -> None:
+    """A SUBSCRIBE and a retained PUBLISH, sent at once. The broker's times tell the order of records of two topics."""
+    servers, name = settings.bootstrap_servers, settings.uplink_topic.removesuffix(".uplink")
+    subscriptions, retained, uplink = f"{name}.subscriptions", f"{name}.retained", f"{name}.uplink-by-time"
+    create_topics(servers, subscriptions, retained, uplink, partitions=4, message_timestamp_type="LogAppendTime")
+    routing = RoutingSettings(enabled=True, subscriptions_topic=subscriptions, retained_topic=retained)
+    settings = replace(settings, uplink_topic=uplink, routing=routing)
+    with Engine(settings) as engine:
+        engine.accepting.fields = {"max_awaiting_rel": 100, "subscriptions": (), "topic_filters": ()}
+        with running(settings) as gateway, accepted(gateway, "d1") as device:
+            subscribe = packet(0x82, b"\x00\x01\x00", text("up/#"), b"\x01")
+            device.send(subscribe + publish("up/1", b"one", first_byte=0x33, packet_id=2, v5=b""))
+            device.expect("90040001 0001")
+            empty, listed = sorted(read_topic(servers, subscriptions), key=lambda record: record.offset)
+            events = [event for record in read_topic(servers, settings.events_topic) for event in decode_events(record.value)]
+            device.expect("40020002")
+            [kept], [published] = read_topic(servers, retained), read_topic(servers, uplink)
+            device.send(publish("up/1", b"", first_byte=0x35, packet_id=3, v5=b""))
+            device.expect("50020003")
+            *_, removed = read_topic(servers, retained)
+    asked = Subscription(topic_filter="up/#", qos=QoS(1))
+    [subscribed] = [event for event in events if isinstance(event, Subscribed)]
+    connection_id = subscribed.connection_id
+    assert (subscribed.version, subscribed.subscriptions) == (1, (asked,))
+    assert decode_subscriptions(empty.value or b"") == SubscriptionList(connection_id=connection_id, version=0)
+    assert decode_subscriptions(listed.value or b"") == SubscriptionList(
+        connection_id=connection_id, version=1, subscriptions=(asked,), wanted=("up/#",)
+    )
+    assert listed.key == b"d1"
+    assert published.timestamp_ms >= listed.timestamp_ms
+    assert (kept.key, kept.value, kept.headers) == (b"up/1", b"one", published.headers)
+    assert (removed.key, removed.value) == (b"up/1", None)
 
 
 def test_a_second_gateway_costs_only_the_devices_of_its_partitions(settings: GatewaySettings) -> None:

@@ -50,9 +50,9 @@ class Holder:
     def _renewing(self) -> None:
         self.ticks += 1
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         assert topic == "leases"
-        self.appended.append((key.decode(), decode_lease(value), done))
+        self.appended.append((key.decode(), decode_lease(value or b""), done))
 
     async def close(self, timeout_s: float) -> None: ...
 

@@ -76,7 +76,7 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.gateway.stop()
 
-    def append(self, topic: str, key: bytes, value: bytes, headers: Any, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
         self.unconfirmed.append(done)
 
     def confirm(self) -> None:

@@ -1,12 +1,14 @@
 """A device and an engine in a few lines around a WireConnection: no sockets, no Kafka, time by hand."""
 
+from collections import defaultdict
 from typing import Any
 
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
-from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
 from sinks.mqtt.connection.effects import Announce, LogIn, Register, Registration
 from sinks.mqtt.connection.phases import CloseReason
+from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
@@ -32,9 +34,11 @@ class Harness:
         login: Grant | LoginRefused | None = EVERYTHING,
         turn: Turn = Turn.NOW,
         total: Unconfirmed | None = None,
+        tables: KnownTables = NO_TABLES,
         **settings: Any,
     ) -> None:
         self.login = login
+        self.tables = tables
         self.turn = turn
         self.now_ms = 1_000
         self.counters = GatewayCounters()
@@ -45,7 +49,7 @@ class Harness:
         self.waiting: list[Append] = []
         self.events: list[GatewayEvent] = []
         self.event_records: list[bytes] = []
-        self.uplink: list[Append] = []
+        self.others: defaultdict[AppendTopic, list[Append]] = defaultdict(list)
         self.sequence = 0
         self.announced = 0
         self._output = b""
@@ -57,11 +61,11 @@ class Harness:
         self.effects = effects = getattr(self.connection, call)(*arguments, self.now_ms)
         self._output += effects.write
         for append in effects.appends:
-            if append.is_uplink:
-                self.uplink.append(append)
-            else:
+            if append.topic is AppendTopic.EVENTS:
                 self.event_records.append(append.value)
                 self.events += decode_events(append.value)
+            else:
+                self.others[append.topic].append(append)
         self.waiting += effects.appends
         for request in effects.requests:
             match request:
@@ -76,7 +80,11 @@ class Harness:
         if self.partition is None:
             return None
         client_id = request.client_id or "assigned"
-        return Registration(77, client_id, self.partition, "lease-1", self.knows_settings, self.is_late)
+        return Registration(77, client_id, self.partition, "lease-1", self.knows_settings, self.is_late, self.tables)
+
+    @property
+    def uplink(self) -> list[Append]:
+        return self.others[AppendTopic.UPLINK]
 
     @property
     def wants_data(self) -> bool:

@@ -1,0 +1,75 @@
+"""Answers a gateway's questions about the routing tables of its process (sinks/routing/)."""
+
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+from sinks.mqtt.limits.settings import Limit
+from sinks.routing.retained_table import RetainedTable
+from sinks.routing.settings import RoutingSettings
+from sinks.routing.subscription_table import SubscriptionTable
+from state.model import ClientId
+
+
+class KnownTables(Protocol):
+    """What a process knows of subscriptions and retained messages. It may be behind the log, so it only saves work and limits."""
+
+    def has_list(self, client_id: ClientId) -> bool:
+        """Returns False only if it is known that the client has no subscriptions in `inflight.subscriptions`."""
+
+    def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
+        """Returns True if the client's list is known, and none of its lists is above this one."""
+
+    def retained_limit(self, topic: str, payload_bytes: int) -> Limit | None:
+        """Returns the limit that one more retained message would exceed, if any."""
+
+
+class _NoTables:
+    """Answers where nothing is known."""
+
+    def has_list(self, client_id: ClientId) -> bool:
+        return True
+
+    def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
+        return False
+
+    def retained_limit(self, topic: str, payload_bytes: int) -> Limit | None:
+        return None
+
+
+NO_TABLES: Final[KnownTables] = _NoTables()
+
+
+class TablesOfProcess(Protocol):
+    """The tables that a reader in this process fills on its own thread. It may replace them."""
+
+    @property
+    def subscriptions(self) -> SubscriptionTable: ...
+    @property
+    def retained(self) -> RetainedTable[Any]: ...
+
+
+class RoutingView:
+    """KnownTables on the tables of this process, of which it asks only what needs no lock.
+
+    is_complete: whether the reader has reached the ends that the topics had when it began.
+    """
+
+    def __init__(self, settings: RoutingSettings, tables: TablesOfProcess, is_complete: Callable[[], bool]) -> None:
+        self._settings = settings
+        self._tables = tables
+        self._is_complete = is_complete
+
+    def has_list(self, client_id: ClientId) -> bool:
+        return not self._is_complete() or self._tables.subscriptions.get(client_id) is not None
+
+    def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
+        entry = self._tables.subscriptions.get(client_id)
+        return entry is not None and (entry.connection_id, entry.version) <= list_id
+
+    def retained_limit(self, topic: str, payload_bytes: int) -> Limit | None:
+        settings, retained = self._settings, self._tables.retained
+        former = retained.get(topic, 0)  # an expired one takes room until it is deleted
+        if former is None and len(retained) >= settings.max_retained_messages:
+            return Limit.RETAINED_MESSAGES
+        size_bytes = len(topic.encode()) + payload_bytes - (0 if former is None else former.size_bytes)
+        return Limit.RETAINED_BYTES if retained.size_bytes + size_bytes > settings.max_retained_bytes else None

@@ -1,0 +1,156 @@
+"""sinks.mqtt.connection with routing: PUBLISH with RETAIN, wills with Will Retain, and topics that begin with `$`."""
+
+import pytest
+
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
+from sinks.mqtt.known_tables import NO_TABLES, KnownTables
+from sinks.mqtt.limits.settings import Limit
+from sinks.routing.settings import RoutingSettings
+from state.events import ClientConnected, PublishReceived
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
+
+ROUTING = RoutingSettings(enabled=True)
+RETAIN, DUP = 0x01, 0x08
+ANSWERS = {0: b"", 1: ack(0x40, 5), 2: ack(0x50, 5)}
+
+
+def device(level: int = 5, *, tables: KnownTables = NO_TABLES, routing: RoutingSettings = ROUTING) -> Harness:
+    return connected(level, routing=routing, tables=tables, accept={"subscriptions": (), "topic_filters": ()})
+
+
+def retained(topic: str = "t", payload: bytes = b"p", *, qos: int = 1, v5: bytes | None = b"", dup: bool = False) -> bytes:
+    first_byte = 0x30 | RETAIN | qos << 1 | (DUP if dup else 0)
+    return publish(topic, payload, first_byte=first_byte, packet_id=5 if qos else None, v5=v5)
+
+
+def kept(harness: Harness) -> list[Append]:
+    return harness.others[AppendTopic.RETAINED]
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("first", [0, 1])
+def test_a_retained_publication_is_answered_when_both_records_are_there(qos: int, first: int) -> None:
+    """[MQTT-3.3.1-5]"""
+    harness = device()
+    harness.confirming = False
+    harness.send(retained(qos=qos))
+    assert [append.topic for append in harness.waiting] == [
+        AppendTopic.EVENTS if qos == 2 else AppendTopic.UPLINK,
+        AppendTopic.RETAINED,
+    ]
+    [record] = kept(harness)
+    assert (record.key, record.value, dict(record.headers or ())["mqtt-retain"]) == (b"t", b"p", b"true")
+    harness.confirm(harness.waiting[first])
+    assert harness.output() == b""
+    harness.confirming = True
+    assert harness.settle() == ANSWERS[qos]
+
+
+def test_both_records_have_the_same_headers() -> None:
+    harness = device()
+    harness.send(retained(v5=b"\x02\x00\x00\x00\x09" + b"\x26" + text("k") + text("v")))
+    [append], [record] = harness.uplink, kept(harness)
+    assert record.headers == append.headers
+    assert {"inflight-id", "message-expiry", "user-k"} <= dict(record.headers or ()).keys()
+
+
+def test_a_repetition_of_qos_2_is_not_retained_once_more() -> None:
+    harness = device()
+    harness.send(retained(qos=2))
+    harness.send(retained(payload=b"later", qos=1))
+    assert harness.send(retained(qos=2, dup=True)) == ANSWERS[2]
+    assert [append.value for append in kept(harness)] == [b"p", b"later"]
+    assert len([event for event in harness.events if isinstance(event, PublishReceived)]) == 2
+
+
+def test_a_publication_without_retain_is_not_kept() -> None:
+    """[MQTT-3.3.1-8]"""
+    harness = device()
+    assert harness.send(publish("t", b"p", first_byte=0x32, packet_id=5, v5=b"")) == ANSWERS[1]
+    assert kept(harness) == []
+
+
+class Full:
+    def has_list(self, client_id: str) -> bool:
+        return True
+
+    def is_highest(self, client_id: str, list_id: tuple[int, int]) -> bool:
+        return False
+
+    def retained_limit(self, topic: str, payload_bytes: int) -> Limit | None:
+        return Limit.RETAINED_MESSAGES
+
+
+def test_beyond_the_limit_a_retained_publication_is_refused() -> None:
+    harness = device(tables=Full())
+    assert harness.send(retained()) == bytes.fromhex("4003000597")
+    assert harness.send(retained(qos=2)) == bytes.fromhex("5003000597")
+    assert harness.send(publish("t", b"p", first_byte=0x34, packet_id=5, v5=b"")) == ANSWERS[2], "the id is free"
+    assert (harness.uplink, kept(harness)) == ([], [])
+    assert harness.counters.limits_reached == {Limit.RETAINED_MESSAGES: 2}
+
+
+def test_beyond_the_limit_qos_0_is_forwarded_and_not_kept() -> None:
+    harness = device(tables=Full())
+    harness.send(retained(qos=0))
+    assert (len(harness.uplink), len(kept(harness))) == (1, 0)
+    assert harness.counters.limits_reached == {Limit.RETAINED_MESSAGES: 1}
+
+
+def test_beyond_the_limit_mqtt_3_1_1_is_closed_without_an_answer() -> None:
+    """Its only answer would say that the message is retained."""
+    harness = device(4, tables=Full())
+    assert harness.send(retained(v5=None)) == b""
+    assert (harness.connection.is_closed, kept(harness)) == (True, [])
+
+
+def test_an_empty_payload_is_never_beyond_the_limit() -> None:
+    """[MQTT-3.3.1-6]"""
+    harness = device(tables=Full())
+    assert harness.send(retained(payload=b"")) == ANSWERS[1]
+    assert (len(harness.uplink), [append.value for append in kept(harness)]) == (1, [b""])
+
+
+@pytest.mark.parametrize("too_large", [(0,), (1,), (0, 1)])
+def test_a_retained_publication_that_kafka_refuses_as_too_large(too_large: tuple[int, ...]) -> None:
+    harness = device()
+    harness.confirming = False
+    harness.send(retained())
+    for number, append in enumerate(list(harness.waiting)):
+        if number in too_large:
+            harness.confirm(append, OSError("told to fail"), too_large=True)
+        else:
+            harness.confirm(append)
+    assert harness.output() == bytes.fromhex("4003000597")
+    assert not harness.connection.is_closed
+
+
+def test_without_routing_nothing_is_retained() -> None:
+    harness = device(routing=RoutingSettings())
+    assert harness.send(retained()) == bytes.fromhex("e0019a")
+    old = device(4, routing=RoutingSettings())
+    assert old.send(retained(v5=None)) == ANSWERS[1]
+    assert (len(old.uplink), kept(old)) == (1, [])
+
+
+@pytest.mark.parametrize(("level", "refused"), [(4, ""), (5, "87")])
+def test_a_topic_of_the_server_is_refused_and_the_connection_stays(level: int, refused: str) -> None:
+    harness = device(level)
+    v5 = b"" if level == 5 else None
+    for first_byte, answer in ((0x30, ""), (0x32, "40"), (0x34, "50")):
+        data = publish("$SYS/x", b"p", first_byte=first_byte, packet_id=5 if answer else None, v5=v5)
+        expected = f"{answer}{2 + len(refused) // 2:02}0005{refused}" if answer else ""
+        assert harness.send(data) == bytes.fromhex(expected)
+    assert harness.uplink == []
+    assert harness.counters.not_authorized == {"publish": 3}
+    assert not harness.connection.is_closed
+
+
+@pytest.mark.parametrize(("routing", "is_refused"), [(ROUTING, False), (RoutingSettings(), True)])
+def test_a_will_with_will_retain_needs_routing(routing: RoutingSettings, is_refused: bool) -> None:
+    harness = Harness(routing=routing)
+    answer = harness.send(connect(level=5, flags=0x24, payload=text("c1") + b"\x00" + text("w") + text("gone")))
+    assert (answer == bytes.fromhex("2003009a00")) is is_refused
+    wills = [event.will.retain for event in harness.events if isinstance(event, ClientConnected) and event.will]
+    assert wills == ([] if is_refused else [True])

@@ -1,0 +1,89 @@
+"""sinks.mqtt.gateway with routing, on a log that keeps what it is given."""
+
+import asyncio
+from typing import Any
+
+from sinks.kafka.append import Confirmation
+from sinks.mqtt.access.authenticator import auth_policy_of
+from sinks.mqtt.gateway import Gateway
+from sinks.mqtt.known_tables import RoutingView
+from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.retained_table import RetainedTable
+from sinks.routing.settings import RoutingSettings
+from sinks.routing.subscription_table import SubscriptionTable
+from state.commands import AcceptConnection, CommandBatch
+from state.records.commands import encode_command_batch
+from state.records.subscriptions import SubscriptionList, decode_subscriptions
+from tests.support.waiting import until
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
+from tests.unit.sinks.mqtt.test_device_socket import Transport
+
+SETTINGS = GatewaySettings(
+    uplink_topic="x.uplink", routing=RoutingSettings(enabled=True, subscriptions_topic="x.lists", retained_topic="x.retained")
+)
+
+
+class Site:
+    """A gateway with its tables, and one device. Every record is confirmed at once."""
+
+    def __init__(self) -> None:
+        self.appended: list[tuple[str, bytes, bytes | None]] = []
+        self.subscriptions = SubscriptionTable()
+        self.retained: RetainedTable[Any] = RetainedTable()
+        tables = RoutingView(SETTINGS.routing, self, lambda: True)
+        self.gateway = Gateway(SETTINGS, self, GatewayCounters(), tables=tables)  # type: ignore[arg-type]
+        self.gateway.start()
+        self.gateway.partitions_assigned(frozenset({0}))
+
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
+        self.appended.append((topic, key, value))
+        asyncio.get_running_loop().call_soon(done, None)
+
+    async def connected(self) -> tuple[Any, Transport]:
+        await until(self.gateway.lease.holds, "the lease")
+        socket, transport = self.gateway.new_socket(auth_policy_of(SETTINGS.plain_listener, SETTINGS)), Transport()
+        transport.protocol, transport.is_reading = socket, True
+        socket.connection_made(transport)
+        socket.data_received(connect(flags=0x00))
+        connection_id = socket.connection.connection_id
+        accept = AcceptConnection(connection_id, 0, 1, subscriptions=(), topic_filters=())
+        for answer in self.gateway.commands(0, [encode_command_batch(CommandBatch(client_id="c1", commands=(accept,)))]):
+            answer()
+        assert transport.take() == bytes.fromhex("20020000")
+        return socket, transport
+
+    def lists(self) -> list[SubscriptionList]:
+        return [decode_subscriptions(value or b"") for topic, key, value in self.appended if (topic, key) == ("x.lists", b"c1")]
+
+
+async def test_each_record_goes_to_its_topic_under_its_key() -> None:
+    site = Site()
+    socket, transport = await site.connected()
+    site.appended.clear()
+    socket.data_received(packet(0x82, b"\x00\x01", text("a"), b"\x00"))
+    await until(lambda: bool(transport.data), "SUBACK")
+    socket.data_received(publish("t", b"p", first_byte=0x33, packet_id=1) + publish("t", first_byte=0x31))
+    site.gateway.stop()
+    topics = [(topic, key, value) for topic, key, value in site.appended if topic not in (SETTINGS.leases_topic, "x.lists")]
+    assert topics[0][:2] == (SETTINGS.events_topic, b"c1")
+    assert topics[1:5] == [
+        ("x.uplink", b"c1", b"p"),
+        ("x.retained", b"t", b"p"),
+        ("x.uplink", b"c1", b""),
+        ("x.retained", b"t", None),
+    ]
+    assert [listed.version for listed in site.lists()] == [1]
+
+
+async def test_the_list_of_a_client_here_is_appended_again_behind_a_lower_one() -> None:
+    site = Site()
+    socket, _ = await site.connected()
+    socket.data_received(packet(0x82, b"\x00\x01", text("a"), b"\x00"))
+    [own] = site.lists()
+    site.subscriptions.replace("c1", own)
+    await asyncio.to_thread(site.gateway.lower_list_read, "c1")
+    await asyncio.to_thread(site.gateway.lower_list_read, "of another gateway")
+    await until(lambda: len(site.lists()) == 2, "the list")
+    assert site.lists()[1] == SubscriptionList(connection_id=own.connection_id, version=1, subscriptions=own.subscriptions)
+    site.gateway.stop()

@@ -1,0 +1,49 @@
+"""sinks.mqtt.known_tables"""
+
+from sinks.mqtt.known_tables import NO_TABLES, RoutingView
+from sinks.mqtt.limits.settings import Limit
+from sinks.routing.retained_table import RetainedEntry, RetainedTable
+from sinks.routing.settings import RoutingSettings
+from sinks.routing.subscription_table import SubscriptionTable
+from state.records.subscriptions import SubscriptionList
+
+
+class Tables:
+    def __init__(self) -> None:
+        self.subscriptions = SubscriptionTable()
+        self.retained: RetainedTable[bytes] = RetainedTable()
+
+
+def view(tables: Tables, *, is_complete: bool = True, **limits: int) -> RoutingView:
+    return RoutingView(RoutingSettings(**limits), tables, lambda: is_complete)
+
+
+def test_a_client_has_no_list_only_if_the_table_is_complete() -> None:
+    tables = Tables()
+    tables.subscriptions.replace("known", SubscriptionList(connection_id=1, version=0))
+    assert view(tables).has_list("known")
+    assert not view(tables).has_list("other")
+    assert view(tables, is_complete=False).has_list("other")
+    assert NO_TABLES.has_list("other")
+
+
+def test_a_list_is_the_highest_if_the_table_has_no_higher_one() -> None:
+    tables = Tables()
+    tables.subscriptions.replace("c", SubscriptionList(connection_id=7, version=3))
+    highest = [list_id for list_id in ((7, 2), (7, 3), (7, 4), (6, 9), (8, 0)) if view(tables).is_highest("c", list_id)]
+    assert highest == [(7, 3), (7, 4), (8, 0)]
+    assert not view(tables).is_highest("of nobody", (9, 9))
+
+
+def test_one_more_retained_message_may_exceed_a_limit() -> None:
+    tables = Tables()
+    tables.retained.put("a", RetainedEntry(b"", 100))
+    by_number = view(tables, max_retained_messages=1)
+    assert by_number.retained_limit("a", 10_000) is None, "it replaces the one that is there"
+    assert by_number.retained_limit("b", 0) is Limit.RETAINED_MESSAGES
+    by_size = view(tables, max_retained_bytes=200)
+    assert by_size.retained_limit("b", 99) is None
+    assert by_size.retained_limit("b", 100) is Limit.RETAINED_BYTES
+    assert by_size.retained_limit("a", 199) is None
+    assert by_size.retained_limit("a", 200) is Limit.RETAINED_BYTES
+    assert NO_TABLES.retained_limit("b", 1 << 40) is None
