@@ -82,6 +82,11 @@ class KafkaGeneration:
         )
 
     @property
+    def partitions(self) -> int:
+        """The number of the topic's partitions; known after `connect`."""
+        return self._partitions
+
+    @property
     def is_login_refused(self) -> bool:
         return self._producer.errors.is_login_refused
 
@@ -104,7 +109,12 @@ class KafkaGeneration:
         largest = None if self._settings.compression else self._largest
         if largest is not None and (size := _batch_bytes(message)) > largest:
             raise SendRefused(f"the record has {size} bytes: topic {self._topic} takes {largest} ({_MAX_RECORD})")
-        number = partition_of(message.key, self._partitions)
+        if message.key is None:
+            if message.partitions != self._partitions:
+                raise SendRefused(f"topic {self._topic} has another number of partitions now: {self._partitions}")
+            number = message.partition
+        else:
+            number = partition_of(message.key, self._partitions)
         queue = self._queues.get(number)
         if queue is None:
             queue = self._queues[number] = PartitionQueue(topic=self._topic, number=number)
@@ -139,7 +149,7 @@ class KafkaGeneration:
                 queue.number,
                 key=message.key,
                 value=message.value,
-                headers=message.headers,
+                headers=message.all_headers,
                 answer=partial(self._answered, send),
                 in_group=in_group,
             )
@@ -223,8 +233,8 @@ def record_config(settings: ProducerSettings) -> Mapping[str, Any]:
 
 def _batch_bytes(message: MessageRecord) -> int:
     """Returns the least that a batch with this record alone has."""
-    headers_bytes = sum(len(name.encode()) + len(value) for name, value in message.headers)
-    return _BATCH_OVERHEAD_BYTES + len(message.key) + len(message.value) + headers_bytes
+    headers_bytes = sum(len(name.encode()) + len(value) for name, value in message.all_headers)
+    return _BATCH_OVERHEAD_BYTES + len(message.key or b"") + len(message.value) + headers_bytes
 
 
 def _largest_record_bytes(bootstrap_servers: str, settings: ProducerSettings) -> int | None:

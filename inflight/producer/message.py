@@ -1,25 +1,32 @@
-"""Turns arguments of `send` into a record of `inflight.messages`. The engine's own reader refuses here what the engine would
+"""Turns arguments of `send`, `send_many` and `publish` into records. The engine's own reader refuses here what the engine would
 refuse."""
 
 import json
 import uuid
-from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
+from sinks.kafka.partitioning import partition_of
 from state.model import ClientId, MessageId
 from state.records import messages as contract
 from state.records.messages import BrokenContract
+from state.records.publications import SHARE
 from state.records.record import header_bytes
+from state.records.routing import RECIPIENT_PREFIX, most_recipients
+from state.records.uplink import MICRO_BATCH
 
 _RECORD_OVERHEAD_BYTES: Final = 128
+_MAX_RECIPIENTS_BYTES: Final = 65_536
+"""Headers that name the recipients of one record, so that it stays far below what a topic takes."""
 _OWN_HEADERS: Final = contract.NAMED | {
     contract.CC,
     contract.BCC,
     contract.DEAD_LETTER_EXCHANGE,
     contract.DEAD_LETTER_ROUTING_KEY,
 }
+_OF_INFLIGHT: Final = {SHARE, MICRO_BATCH}
 
 UserProperties = Mapping[str, str] | Iterable[tuple[str, str]]
 ExtraHeaders = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
@@ -31,22 +38,142 @@ class _Header(NamedTuple):
 
 
 class MessageRecord(NamedTuple):
-    """A record that the engine will accept. size_bytes: an upper estimate of its size."""
+    """A record that the engine or a matcher will accept.
+
+    client_id: Empty for a publication, and for a record with several recipients.
+    key: None = the record names `recipients`, and is for this partition of a topic with so many `partitions`.
+    headers: Without those of the recipients.
+    size_bytes: An upper estimate of its size.
+    """
 
     client_id: ClientId
     message_id: MessageId
-    key: bytes
+    key: bytes | None
     value: bytes
     headers: list[tuple[str, bytes]]
     size_bytes: int
+    recipients: tuple[ClientId, ...] = ()
+    partition: int = 0
+    partitions: int = 0
+
+    @property
+    def is_publication(self) -> bool:
+        return not (self.client_id or self.recipients)
+
+    @property
+    def order_key(self) -> str:
+        """Records with the same one keep their order: the client id, or the key of a publication. Without recipients only."""
+        return self.client_id if self.client_id or self.key is None else self.key.decode(errors="surrogateescape")
+
+    @property
+    def all_headers(self) -> list[tuple[str, bytes]]:
+        if not self.recipients:
+            return self.headers
+        return self.headers + [(RECIPIENT_PREFIX + client_id, b"") for client_id in self.recipients]
+
+    def for_one(self, client_id: ClientId) -> "MessageRecord":
+        """Returns the same message as a record for one client."""
+        return self._replace(client_id=client_id, key=client_id.encode(), recipients=())
 
 
 def build_message(
-    client_id: ClientId,
+    client_id: ClientId, topic: str, payload: bytes | str, *, settings: ProducerSettings, **options: Any
+) -> MessageRecord:
+    """Builds the record for these arguments, which `Producer.send` explains. Raises InvalidMessage."""
+    return _content(topic, payload, settings=settings, key=_client_key(client_id, settings), **options)._replace(
+        client_id=client_id
+    )
+
+
+def build_publication(
+    topic: str, payload: bytes | str, *, settings: ProducerSettings, key: bytes | str | None = None, **options: Any
+) -> MessageRecord:
+    """Builds the record for these arguments, which `Producer.publish` explains. Raises InvalidMessage."""
+    key = topic if key is None else key
+    raw = key if isinstance(key, bytes) else _encoded("key", key)
+    return _content(topic, payload, settings=settings, key=raw, **options)
+
+
+def build_messages(
+    client_ids: Sequence[ClientId],
     topic: str,
     payload: bytes | str,
     *,
     settings: ProducerSettings,
+    partitions: int | None,
+    **options: Any,
+) -> Iterator[MessageRecord]:
+    """Builds as few records as are needed for a message to many clients: each is for clients of one partition.
+
+    Args:
+        client_ids: Different ones, which `check_clients` has seen.
+        partitions: Of the topic; None = nobody knows, so each client gets a record of its own.
+        options: As `build_message` has them.
+
+    Raises:
+        InvalidMessage: Before the first record.
+    """
+    content = _content(topic, payload, settings=settings, key=b"", **options)
+    if partitions is None:
+        yield from map(content.for_one, client_ids)
+        return
+    by_partition: dict[int, list[ClientId]] = {}
+    for client_id in client_ids:
+        by_partition.setdefault(partition_of(client_id.encode(), partitions), []).append(client_id)
+    most = most_recipients(len(content.value))
+    for partition, here in by_partition.items():
+        for group, size in _groups(here, most):
+            if len(group) == 1:
+                yield content.for_one(group[0])
+            else:
+                size += content.size_bytes
+                yield content._replace(key=None, recipients=group, partition=partition, partitions=partitions, size_bytes=size)
+
+
+def check_clients(client_ids: Iterable[ClientId], settings: ProducerSettings) -> list[ClientId]:
+    """Returns the clients of `send_many`. Raises InvalidMessage."""
+    if isinstance(client_ids, str):
+        raise InvalidMessage("client_ids is text: a list of client ids is allowed; `send` sends to one client")
+    found = list(client_ids)
+    seen: set[ClientId] = set()
+    for client_id in found:
+        _client_key(client_id, settings)
+        if client_id in seen:
+            raise InvalidMessage(f"client_ids has {client_id!r} twice: a client gets a message once, so name each one once")
+        seen.add(client_id)
+    return found
+
+
+def _groups(client_ids: list[ClientId], most: int) -> Iterator[tuple[tuple[ClientId, ...], int]]:
+    """Yields the recipients of each record, and the bytes of their headers."""
+    group: list[ClientId] = []
+    group_bytes = 0
+    for client_id in client_ids:
+        size = header_bytes(RECIPIENT_PREFIX + client_id, b"")
+        if group and (len(group) == most or group_bytes + size > _MAX_RECIPIENTS_BYTES):
+            yield tuple(group), group_bytes
+            group, group_bytes = [], 0
+        group.append(client_id)
+        group_bytes += size
+    if group:
+        yield tuple(group), group_bytes
+
+
+def _client_key(client_id: ClientId, settings: ProducerSettings) -> bytes:
+    key = _encoded("client_id", client_id)
+    if not 1 <= len(key) <= settings.max_client_id_bytes:
+        raise InvalidMessage(f"client_id has {len(key)} bytes: 1…{settings.max_client_id_bytes} are allowed")
+    if b"\x00" in key:
+        raise InvalidMessage("client_id contains U+0000, which MQTT does not allow in text [MQTT-1.5.4-2]")
+    return key
+
+
+def _content(
+    topic: str,
+    payload: bytes | str,
+    *,
+    settings: ProducerSettings,
+    key: bytes,
     qos: int = 1,
     retain: bool = False,
     message_id: MessageId | None = None,
@@ -63,10 +190,7 @@ def build_message(
     dead_letter_routing_key: str | None = None,
     headers: ExtraHeaders = (),
 ) -> MessageRecord:
-    """Builds the record for these arguments, which `Producer.send` explains. Raises InvalidMessage."""
-    key = _encoded("client_id", client_id)
-    if not 1 <= len(key) <= settings.max_client_id_bytes:
-        raise InvalidMessage(f"client_id has {len(key)} bytes: 1…{settings.max_client_id_bytes} are allowed")
+    """Returns a record without a client."""
     value = _encoded("payload", payload) if isinstance(payload, str) else payload
     if not isinstance(value, bytes):
         raise InvalidMessage(f"payload is {type(payload).__name__}: bytes, or text that is sent as UTF-8, are allowed")
@@ -107,7 +231,7 @@ def build_message(
         made += _extra_headers(headers)
     _check(made, value, settings)
     size = len(key) + len(value) + sum(header_bytes(*header) for header in made) + _RECORD_OVERHEAD_BYTES
-    return MessageRecord(client_id, message_id, key, value, [(name, text) for name, text in made], size)
+    return MessageRecord("", message_id, key, value, [(name, text) for name, text in made], size)
 
 
 def _extra_headers(headers: ExtraHeaders) -> list[_Header]:
@@ -115,6 +239,8 @@ def _extra_headers(headers: ExtraHeaders) -> list[_Header]:
     for name, value in _pairs(headers):
         if name in _OWN_HEADERS or name.startswith(contract.USER_PREFIX):
             raise InvalidMessage(f"headers contain {name!r}, which `send` has an argument for: use the argument")
+        if name in _OF_INFLIGHT or name.startswith(RECIPIENT_PREFIX):
+            raise InvalidMessage(f"headers contain {name!r}, which only Inflight writes: choose another name")
         made.append(_Header(name, _encoded(name, value) if isinstance(value, str) else bytes(value)))
     return made
 

@@ -9,7 +9,7 @@ from state.errors import InflightError
 from state.model import ClientId, MessageId
 from state.records.throttle import TOO_MANY_REQUESTS
 
-_REMEMBERED: Final = "if its client has not been sent deduplication_window (100) other messages since"
+_REMEMBERED: Final = "if a client has not been sent deduplication_window (100) other messages since"
 
 
 class Cause(StrEnum):
@@ -65,7 +65,8 @@ class SendFailed(InflightError):
     attempts: every one, with its time and error. may_be_sent: Kafka's client had the record and no answer for it, so it may be in
     the log, now or a little later. Sending again with the same `message_id` is safe for as long as the engine
     remembers the id: a client's session knows the last 100 that it has taken (`session.deduplication_window`), until it ends.
-    False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first.
+    False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first. client_id: empty for a
+    publication.
     """
 
     def __init__(
@@ -90,7 +91,8 @@ class SendFailed(InflightError):
             advice = f"It may be in the log: send it again with the same message_id, and it is delivered once, {_REMEMBERED}."
         else:
             advice = "It is not in the log: send it again."
-        super().__init__(f"message {message_id!r} for client {client_id!r} was not sent: {reason}.{tries}\n{advice}")
+        what = f"message {message_id!r} for client {client_id!r}" if client_id else f"publication {message_id!r}"
+        super().__init__(f"{what} was not sent: {reason}.{tries}\n{advice}")
 
 
 class TransactionFailed(InflightError):

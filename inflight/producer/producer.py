@@ -1,4 +1,6 @@
-"""`Producer`: sends messages to devices, with retry, backoff and throttling. What a backend sees; docs/producer.md explains it.
+"""`Producer`: sends messages to devices, and publishes to whoever subscribes, with retry, backoff and throttling.
+
+What a backend sees; docs/producer.md explains it.
 
 with Producer("127.0.0.1:9092") as producer:
     result = producer.send("thermostat-7", "commands/target", b"21.5", qos=2)
@@ -6,16 +8,25 @@ with Producer("127.0.0.1:9092") as producer:
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast, overload
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from inflight.producer.capacity import Capacity
-from inflight.producer.message import ExtraHeaders, MessageRecord, UserProperties, build_message
+from inflight.producer.message import (
+    ExtraHeaders,
+    MessageRecord,
+    UserProperties,
+    build_message,
+    build_messages,
+    build_publication,
+    check_clients,
+)
 from inflight.producer.metrics import producer_metrics
 from inflight.producer.model import Cause, InvalidMessage, SendFailed, SendResult, SomeSendsFailed
 from inflight.producer.send_loop import Outcome
@@ -56,7 +67,10 @@ class Producer:
         self._settings = settings = replace(settings, kafka_options=from_python_names(settings.kafka_options))
         self._metrics = producer_metrics(registry)
         self._capacity = Capacity(messages=settings.max_pending_messages, size_bytes=settings.max_pending_bytes)
+        self._servers = bootstrap_servers
         self._worker = Worker(bootstrap_servers, settings, self._metrics)
+        self._publications: Worker | None = None
+        """Has a client of Kafka of its own, so it is made when something is published."""
         self._transactions = TransactionRunner(bootstrap_servers, settings, self._worker, self._metrics)
         self._closing = threading.Lock()
         self._closed = False
@@ -108,18 +122,170 @@ class Producer:
         Blocks while `max_pending_messages` are under way (within the deadline). Callbacks of the future run on a
         thread that settles other sends, too: keep them short. Raises InvalidMessage, ProducerClosed.
         """
-        if self._closed:
-            raise ProducerClosed("the producer is closed: make a new one")
+        self._check_open()
         message = build_message(client_id, topic, payload, settings=self._settings, **options)
-        allowed_ms = self._settings.deadline_ms if timeout_s is None else timeout_s * 1_000
+        return self._begin(self._worker, message, timeout_s)
+
+    def publish(
+        self,
+        topic: str,
+        payload: bytes | str,
+        *,
+        key: bytes | str | None = None,
+        qos: int = 1,
+        retain: bool = False,
+        message_id: MessageId | None = None,
+        expiration_ms: int | None = None,
+        priority: int | None = None,
+        response_topic: str | None = None,
+        correlation_data: bytes | None = None,
+        content_type: str | None = None,
+        payload_format: int | None = None,
+        user_properties: UserProperties = (),
+        cc: Iterable[str] = (),
+        bcc: Iterable[str] = (),
+        dead_letter_exchange: str | None = None,
+        dead_letter_routing_key: str | None = None,
+        headers: ExtraHeaders = (),
+        timeout_s: float | None = None,
+    ) -> SendResult:
+        """Publishes to every client that subscribes to the topic, and waits until all in-sync replicas of Kafka have it.
+
+        key: publications with the same key keep their order; default: the topic. qos: the highest with which a client gets it.
+        retain: later subscribers get it, too, until the next one with this topic; an empty payload removes it.
+        The other arguments are those of `send`, and hold for each client that gets the message.
+
+        A matcher finds the clients (`routing.enabled`). Raises InvalidMessage (nothing was sent), SendFailed, ProducerClosed.
+        """
+        arguments = locals()
+        del arguments["self"]
+        return self.publish_async(**arguments).result()
+
+    def publish_async(
+        self, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
+    ) -> "Future[SendResult]":
+        """Publishes without waiting: arguments of `publish`, and otherwise as `send_async`."""
+        self._check_open()
+        message = build_publication(topic, payload, settings=self._settings, **options)
+        return self._begin(self._publishing(), message, timeout_s)
+
+    @overload
+    def send_many(self, messages: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> list[SendResult]: ...
+
+    @overload
+    def send_many(
+        self,
+        messages: Iterable[ClientId],
+        topic: str,
+        payload: bytes | str,
+        *,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> list[SendResult]: ...
+
+    def send_many(
+        self,
+        messages: Iterable[Mapping[str, Any]] | Iterable[ClientId],
+        topic: str | None = None,
+        payload: bytes | str | None = None,
+        *,
+        timeout_s: float | None = None,
+        **options: Any,
+    ) -> list[SendResult]:
+        """Sends one message to many clients, or many messages, and waits for all. Results are in the same order.
+
+        `send_many(client_ids, topic, payload, …)` has the further arguments of `send`. The payload is in Kafka once for up to
+        500 clients; each has a message of its own, under the same message id. A client named twice is an InvalidMessage.
+
+        `send_many(messages)`: each element has the arguments of `send` by name. An InvalidMessage is an outcome, too, and stops
+        nothing.
+
+        timeout_s: of each message. Raises SomeSendsFailed, which has the outcome of every message, when one or more failed.
+        """
+        outcomes: Sequence[SendResult | SendFailed | InvalidMessage]
+        if topic is not None and payload is not None:
+            outcomes = self._send_to(cast(Iterable[ClientId], messages), topic, payload, timeout_s, options)
+        else:
+            outcomes = self._send_each(cast(Iterable[Mapping[str, Any]], messages), timeout_s)
+        results = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
+        if len(results) < len(outcomes):
+            raise SomeSendsFailed(outcomes)
+        return results
+
+    def _send_each(
+        self, messages: Iterable[Mapping[str, Any]], timeout_s: float | None
+    ) -> list[SendResult | SendFailed | InvalidMessage]:
+        futures: list[Future[SendResult] | InvalidMessage] = []
+        for arguments in messages:
+            try:
+                futures.append(self.send_async(**{"timeout_s": timeout_s, **arguments}))
+            except InvalidMessage as refusal:
+                futures.append(refusal)
+        return [_outcome(future) for future in futures]
+
+    def _send_to(
+        self,
+        client_ids: Iterable[ClientId],
+        topic: str,
+        payload: bytes | str,
+        timeout_s: float | None,
+        options: Mapping[str, Any],
+    ) -> list[Outcome]:
+        """1. the number of partitions is known, or was waited for; 2. as few records as possible; 3. all have an outcome."""
+        self._check_open()
+        clients = check_clients(client_ids, self._settings)
+        deadline_ms = now_ms() + self._allowed_ms(timeout_s)
+        wait_ms = min(self._allowed_ms(timeout_s), self._settings.attempt_timeout_ms)
+        partitions = self._worker.partitions(wait_ms / 1_000)  # step 1
+        outcomes: dict[ClientId, Outcome] = {}
+        changed = threading.Condition()
+        messages = build_messages(clients, topic, payload, settings=self._settings, partitions=partitions, **options)
+        for message in messages:  # step 2
+            self._begin_group(message, deadline_ms, outcomes, changed)
+        with changed:
+            changed.wait_for(lambda: len(outcomes) == len(clients))  # step 3
+        return [outcomes[client_id] for client_id in clients]
+
+    def _begin_group(
+        self, message: MessageRecord, deadline_ms: float, outcomes: dict[ClientId, Outcome], changed: threading.Condition
+    ) -> None:
+        """Begins the sends of a record. Each puts its outcome into `outcomes`, which the caller waits for."""
+        clients = message.recipients or (message.client_id,)
+        left = len(clients)
+
+        def settle(client_id: ClientId, outcome: Outcome) -> None:
+            nonlocal left
+            self._metrics.pending.dec()
+            with changed:
+                outcomes[client_id] = outcome
+                left -= 1
+                if left:
+                    return
+                changed.notify()
+            self._capacity.release(message.size_bytes)
+
+        if not self._capacity.reserve(message.size_bytes, max(0.0, deadline_ms - now_ms()) / 1_000):
+            with changed:
+                for client_id in clients:
+                    self._metrics.failed(Cause.TIME_OUT)
+                    outcomes[client_id] = _too_many(client_id, message.message_id, self._settings)
+            return
+        self._metrics.pending.inc(len(clients))
+        if message.recipients:
+            self._worker.submit_many(message, deadline_ms, {client_id: partial(settle, client_id) for client_id in clients})
+        else:
+            self._worker.submit(message, deadline_ms, partial(settle, message.client_id))
+
+    def _begin(self, worker: Worker, message: MessageRecord, timeout_s: float | None) -> "Future[SendResult]":
+        allowed_ms = self._allowed_ms(timeout_s)
         deadline_ms = now_ms() + allowed_ms
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # what is under way cannot be taken back
         # A callback of a future must not wait, because its thread completes other futures, too.
-        patience_s = 0.0 if self._worker.is_settling_here else allowed_ms / 1_000
+        patience_s = 0.0 if self._is_settling_here() else allowed_ms / 1_000
         if not self._capacity.reserve(message.size_bytes, patience_s):
             self._metrics.failed(Cause.TIME_OUT)
-            future.set_exception(_too_many(message, self._settings))
+            future.set_exception(_too_many(message.client_id, message.message_id, self._settings))
             return future
         self._metrics.pending.inc()
 
@@ -131,27 +297,28 @@ class Producer:
             else:
                 future.set_result(outcome)
 
-        self._worker.submit(message, deadline_ms, settle)
+        worker.submit(message, deadline_ms, settle)
         return future
 
-    def send_many(self, messages: Iterable[Mapping[str, Any]], *, timeout_s: float | None = None) -> list[SendResult]:
-        """Sends many messages, and waits for all: each element has the arguments of `send` by name. Results are in the same
-        order.
+    def _publishing(self) -> Worker:
+        with self._closing:
+            self._check_open()
+            if self._publications is None:
+                settings = replace(self._settings, topic=self._settings.publications_topic)
+                self._publications = Worker(self._servers, settings, self._metrics, beside=self._worker)
+                self._publications.start()
+            return self._publications
 
-        timeout_s: of each message. Raises SomeSendsFailed, which has the outcome of every message, when one or more failed; an
-        InvalidMessage is such an outcome too and stops nothing.
-        """
-        futures: list[Future[SendResult] | InvalidMessage] = []
-        for arguments in messages:
-            try:
-                futures.append(self.send_async(**{"timeout_s": timeout_s, **arguments}))
-            except InvalidMessage as refusal:
-                futures.append(refusal)
-        outcomes = [_outcome(future) for future in futures]
-        results = [outcome for outcome in outcomes if isinstance(outcome, SendResult)]
-        if len(results) < len(outcomes):
-            raise SomeSendsFailed(outcomes)
-        return results
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ProducerClosed("the producer is closed: make a new one")
+
+    def _allowed_ms(self, timeout_s: float | None) -> float:
+        return self._settings.deadline_ms if timeout_s is None else timeout_s * 1_000
+
+    def _is_settling_here(self) -> bool:
+        publications = self._publications
+        return self._worker.is_settling_here or (publications is not None and publications.is_settling_here)
 
     def transaction(self, *, timeout_s: float | None = None) -> Transaction:
         """Sends all or nothing: `with producer.transaction() as transaction: transaction.send(…)` commits at the end of the
@@ -161,8 +328,7 @@ class Producer:
         of a producer runs at a time; another thread waits for it. timeout_s: from here to the confirmed commit; default
         `transaction_timeout_ms`. Raises TransactionFailed, and whatever the block raises.
         """
-        if self._closed:
-            raise ProducerClosed("the producer is closed: make a new one")
+        self._check_open()
         return self._transactions.begin(timeout_s)
 
     def throttled(self, client_id: ClientId) -> str | None:
@@ -177,7 +343,10 @@ class Producer:
                 return
             self._closed = True
             self._transactions.close()
-            self._worker.close(timeout_s)
+            deadline_ms = now_ms() + timeout_s * 1_000
+            if self._publications is not None:
+                self._publications.close(timeout_s)
+            self._worker.close(max(0.0, deadline_ms - now_ms()) / 1_000)
 
     def __enter__(self) -> Self:
         return self
@@ -197,11 +366,11 @@ def _outcome(future: "Future[SendResult] | InvalidMessage") -> SendResult | Send
     raise error
 
 
-def _too_many(message: MessageRecord, settings: ProducerSettings) -> SendFailed:
+def _too_many(client_id: ClientId, message_id: MessageId, settings: ProducerSettings) -> SendFailed:
     return SendFailed(
         f"no room among the unconfirmed messages before its deadline ({settings.max_pending_messages} messages, "
         f"{settings.max_pending_bytes} bytes: max_pending_messages, max_pending_bytes)",
-        client_id=message.client_id,
-        message_id=message.message_id,
+        client_id=client_id,
+        message_id=message_id,
         cause=Cause.TIME_OUT,
     )

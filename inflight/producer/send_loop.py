@@ -8,6 +8,11 @@
    only if it is certain that the first one was never written.
 4. Messages of one client reach the log in the order in which they were submitted: while one waits, those behind it wait.
 5. Every send ends: confirmed, refused for good, out of attempts, or out of time.
+6. A record with several recipients is given to a generation at once, without those that would have to wait. Each of those gets
+   a record of its own, and so does every recipient if the record turns out to be not written. So only records for one client
+   wait, and steps 2 to 4 hold for each client.
+
+`order_key` is what step 4 calls a client: the client id, or the key of a publication, of whom nobody is throttled alone.
 
 A generation is one idempotent client of Kafka (inflight/producer/generation.py). One is current. One that a send was given up in
 is retired: it gets nothing new, and it ends when all that it has is decided, so that nothing of it is written minutes later.
@@ -17,7 +22,7 @@ import heapq
 import itertools
 from bisect import insort
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Final, Protocol, TypeAlias
@@ -26,10 +31,10 @@ from inflight.producer.message import MessageRecord
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, too_many_requests
 from inflight.producer.settings import ProducerSettings
-from inflight.producer.throttle import ThrottleTable
 from sinks.kafka.partition_queue import PartitionQueue
-from state.model import ClientId
+from state.model import ClientId, MessageId
 from state.outbound.retry import backoff_wait_ms
+from state.records.throttle import Throttle
 
 _RETIRE_AFTER_MS: Final = 1_000
 """A younger generation is not retired for one lost message: short deadlines must not use up producer ids."""
@@ -77,7 +82,7 @@ class SendRefused(Exception):
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """One message on its way. number: the order of submission. settle: each is called once, with the outcome.
+    """One record on its way. number: the order of submission. settle: by order key; each is called once, with the outcome.
 
     queue, record: of the generation. record: which one of the partition's this is, and of which client; None = none has it yet.
     """
@@ -85,7 +90,7 @@ class Send:
     message: MessageRecord
     deadline_ms: float
     number: int
-    settle: list[Settle]
+    settle: dict[str, list[Settle]]
     state: SendState = SendState.READY
     attempts: list[Attempt] = field(default_factory=list)
     started_ms: float = 0.0
@@ -95,8 +100,9 @@ class Send:
     record: tuple[bool, int] | None = None
 
     @property
-    def client_id(self) -> ClientId:
-        return self.message.client_id
+    def order_key(self) -> str:
+        """Of a record without a list of recipients."""
+        return self.message.order_key
 
     @property
     def size_bytes(self) -> int:
@@ -106,6 +112,13 @@ class Send:
     def is_written(self) -> bool:
         """True when Kafka's client has the record, or has had it."""
         return self.record is not None
+
+
+class Throttles(Protocol):
+    """Knows who is throttled."""
+
+    def of(self, client_id: ClientId) -> Throttle | None:
+        """Says why this client may not be sent to now; None = it may."""
 
 
 class SendLoop:
@@ -118,7 +131,7 @@ class SendLoop:
         self,
         settings: ProducerSettings,
         *,
-        throttles: ThrottleTable,
+        throttles: Throttles,
         metrics: ProducerMetrics,
         want_generation: Callable[[], None],
         epoch_offset_ms: float,
@@ -133,15 +146,15 @@ class SendLoop:
         self._timers: list[tuple[float, int, int, Send]] = []
         """When to look at a send, and how many attempts it had when that was decided: with another number the timer is void."""
         self._pending: dict[tuple[str, str], Send] = {}
-        self._waiting: dict[ClientId, deque[Send]] = {}
+        self._waiting: dict[str, deque[Send]] = {}
         """All sends that no generation has, in the order of submission."""
-        self._in_retired: dict[ClientId, int] = {}
-        """How many undecided sends a client has in retired generations: what follows waits for them."""
+        self._in_retired: dict[str, int] = {}
+        """How many undecided sends an order key has in retired generations: what follows waits for them."""
         self._generation: Generation | None = None
         self._generation_since_ms = 0.0
         self._undecided: dict[Generation, set[Send]] = {}
         self._trouble = _UNREACHABLE
-        self._changed: set[ClientId] = set()
+        self._changed: set[str] = set()
         self._closed = False
 
     def __len__(self) -> int:
@@ -152,14 +165,15 @@ class SendLoop:
 
     def submit(self, message: MessageRecord, *, deadline_ms: float, settle: Settle, now_ms: float) -> None:
         """Begins a send. One with the id of a send that is under way shares its record and its outcome."""
-        identity = (message.client_id, message.message_id)
+        order_key = message.order_key
+        identity = (order_key, message.message_id)
         if (under_way := self._pending.get(identity)) is not None:
-            under_way.settle.append(settle)
+            under_way.settle[order_key].append(settle)
             return
-        send = self._pending[identity] = Send(message, deadline_ms, next(self._numbers), [settle])
+        send = self._pending[identity] = Send(message, deadline_ms, next(self._numbers), {order_key: [settle]})
         self._wake_at(deadline_ms, send)
-        waiting = self._waiting.get(send.client_id)
-        throttle = self._throttles.of(send.client_id)
+        waiting = self._waiting.get(order_key)
+        throttle = self._throttles.of(order_key)
         if throttle is not None:
             self._wait(send, SendState.TURN)
             self._throttle(send, throttle.reason, now_ms)
@@ -167,13 +181,32 @@ class SendLoop:
             self._wait(send, SendState.TURN)  # step 4
         else:
             self._start(send, now_ms)
-            if waiting or self._is_blocked(send.client_id):
+            if waiting or self._is_blocked(order_key):
                 self._wait(send, SendState.READY)
             else:
                 self._hand_over(send, now_ms)
         self._advance_changed(now_ms)
         if self._closed:
             self.close(now_ms)
+
+    def submit_many(
+        self, message: MessageRecord, *, deadline_ms: float, settle: Mapping[ClientId, Settle], now_ms: float
+    ) -> None:
+        """Begins the sends of a record with recipients (step 6). settle: for each of them."""
+        at_once: list[ClientId] = []
+        later: list[ClientId] = []
+        for each in message.recipients:
+            (at_once if self._may_go_at_once(each, message.message_id) else later).append(each)
+        if at_once:
+            message = message._replace(recipients=tuple(at_once))
+            send = Send(message, deadline_ms, next(self._numbers), {each: [settle[each]] for each in at_once})
+            self._pending.update(dict.fromkeys([(each, message.message_id) for each in at_once], send))
+            self._wake_at(deadline_ms, send)
+            self._start(send, now_ms)
+            self._hand_over(send, now_ms)
+            self._advance_changed(now_ms)
+        for each in later:
+            self.submit(message.for_one(each), deadline_ms=deadline_ms, settle=settle[each], now_ms=now_ms)
 
     def generation_opened(self, generation: Generation, now_ms: float) -> None:
         """Lets everything go that has waited for a generation."""
@@ -200,9 +233,9 @@ class SendLoop:
         """Kafka has the record. After the verdict this changes nothing."""
         if send.state is not SendState.DONE:
             self._end_attempt(send, None, None, now_ms)
-            self._metrics.sends.inc()
+            self._metrics.sends.inc(len(send.settle))
             result = SendResult(send.message.message_id, self._settings.topic, partition, offset, tuple(send.attempts))
-            self._settle(send, result)
+            self._settle(send, dict.fromkeys(send.settle, result))
             self._advance_changed(now_ms)
 
     def request_failed(self, send: Send, cause: Cause, error: str, now_ms: float) -> None:
@@ -233,7 +266,7 @@ class SendLoop:
     def close(self, now_ms: float) -> None:
         """No time is left: gives everything an outcome that has none."""
         self._closed = True
-        for send in list(self._pending.values()):
+        for send in list(dict.fromkeys(self._pending.values())):
             self._end_attempt(send, Cause.TIME_OUT, "the producer was closed", now_ms)
             self._fail(send, "the producer was closed before it was confirmed", None, now_ms)
         for generation in list(self._undecided):
@@ -260,7 +293,7 @@ class SendLoop:
                 self._fail(send, f"its deadline passed ({behind}{len(send.attempts)} attempts)", None, now_ms)
             elif send.state is SendState.BACKOFF:
                 send.state = SendState.TURN
-                self._changed.add(send.client_id)
+                self._changed.add(send.order_key)
             elif send.state is not SendState.TURN and now_ms >= send.started_ms + self._settings.attempt_timeout_ms:
                 detail = f" ({self._trouble})" if send.state is SendState.READY else ""
                 self._attempt_failed(send, Cause.TIME_OUT, f"not confirmed in time{detail}", now_ms)
@@ -292,7 +325,7 @@ class SendLoop:
         send.started_ms = now_ms
         send.throttled += 1
         is_last = len(send.attempts) + 1 >= self._settings.max_attempts
-        key = f"{send.client_id}:{send.message.message_id}:{send.throttled}"
+        key = f"{send.order_key}:{send.message.message_id}:{send.throttled}"
         wait_ms = 0 if is_last else backoff_wait_ms(send.throttled, self._settings.backoff, jitter_key=key)
         self._end_attempt(send, Cause.THROTTLED, too_many_requests(reason), now_ms, wait_ms=wait_ms)
         if is_last:
@@ -311,20 +344,45 @@ class SendLoop:
     # --- the order of a client ------------------------------------------------------------------------------------------------
 
     def _wait(self, send: Send, state: SendState) -> None:
-        send.state = state
-        insort(self._waiting.setdefault(send.client_id, deque()), send, key=_number)
+        if send.message.recipients:
+            for each in self._divided(send):
+                self._wait(each, state)
+        else:
+            send.state = state
+            insort(self._waiting.setdefault(send.order_key, deque()), send, key=_number)
 
-    def _is_blocked(self, client_id: ClientId) -> bool:
-        return self._generation is None or client_id in self._in_retired
+    def _divided(self, send: Send) -> list[Send]:
+        """Returns a send for each recipient of a record that was not written (step 6)."""
+        send.state = SendState.DONE
+        divided = []
+        for client_id, settle in send.settle.items():
+            message = send.message.for_one(client_id)
+            each = Send(message, send.deadline_ms, send.number, {client_id: settle}, attempts=list(send.attempts))
+            self._pending[client_id, message.message_id] = each
+            self._wake_at(each.deadline_ms, each)
+            self._start(each, send.started_ms)
+            divided.append(each)
+        return divided
+
+    def _is_blocked(self, order_key: str) -> bool:
+        return self._generation is None or order_key in self._in_retired
+
+    def _may_go_at_once(self, client_id: ClientId, message_id: MessageId) -> bool:
+        return not (
+            self._is_blocked(client_id)
+            or client_id in self._waiting
+            or (client_id, message_id) in self._pending
+            or self._throttles.of(client_id) is not None
+        )
 
     def _advance_changed(self, now_ms: float) -> None:
         while self._changed:
             self._advance(self._changed.pop(), now_ms)
 
-    def _advance(self, client_id: ClientId, now_ms: float) -> None:
+    def _advance(self, order_key: str, now_ms: float) -> None:
         """Hands over what may go now, in order."""
-        while (waiting := self._waiting.get(client_id)) and (first := waiting[0]).state is not SendState.BACKOFF:
-            throttle = self._throttles.of(client_id)
+        while (waiting := self._waiting.get(order_key)) and (first := waiting[0]).state is not SendState.BACKOFF:
+            throttle = self._throttles.of(order_key)
             if throttle is not None:
                 for send in [send for send in waiting if send is first or send.state is SendState.READY]:
                     self._throttle(send, throttle.reason, now_ms)
@@ -332,17 +390,17 @@ class SendLoop:
             if first.state is SendState.TURN:
                 first.state = SendState.READY
                 self._start(first, now_ms)
-            if self._is_blocked(client_id):
+            if self._is_blocked(order_key):
                 return
             self._leave_waiting(first)
             self._hand_over(first, now_ms)
 
     def _leave_waiting(self, send: Send) -> None:
-        waiting = self._waiting.get(send.client_id)
-        if waiting is not None and send.state is not SendState.HANDED_OVER:
-            waiting.remove(send)
-            if not waiting:
-                del self._waiting[send.client_id]
+        if send.state is SendState.HANDED_OVER or (waiting := self._waiting.get(send.order_key)) is None:
+            return
+        waiting.remove(send)
+        if not waiting:
+            del self._waiting[send.order_key]
 
     # --- generations ----------------------------------------------------------------------------------------------------------
 
@@ -357,13 +415,16 @@ class SendLoop:
                 self._return(send)
                 self._retire()
         except SendRefused as refusal:
-            self._refuse(send, str(refusal), now_ms)
+            if send.message.recipients:
+                self._return(send)  # a record for one client is smaller
+            else:
+                self._refuse(send, str(refusal), now_ms)
 
     def _return(self, send: Send) -> None:
         """The record was never written: the send waits for a generation again."""
         self._leave_generation(send)
         self._wait(send, SendState.READY)
-        self._changed.add(send.client_id)
+        self._changed.update(send.settle)
 
     def _retire(self) -> None:
         generation, self._generation = self._generation, None
@@ -377,7 +438,8 @@ class SendLoop:
                 send.generation = None
                 self._wait(send, SendState.READY)
         for send in undecided:
-            self._in_retired[send.client_id] = self._in_retired.get(send.client_id, 0) + 1
+            for order_key in send.settle:
+                self._in_retired[order_key] = self._in_retired.get(order_key, 0) + 1
         if not undecided:
             self._end(generation)
 
@@ -389,10 +451,11 @@ class SendLoop:
         undecided.discard(send)
         if generation is self._generation:
             return
-        self._in_retired[send.client_id] -= 1
-        if not self._in_retired[send.client_id]:
-            del self._in_retired[send.client_id]
-            self._changed.add(send.client_id)
+        for order_key in send.settle:
+            self._in_retired[order_key] -= 1
+            if not self._in_retired[order_key]:
+                del self._in_retired[order_key]
+                self._changed.add(order_key)
         if not undecided:
             self._end(generation)
 
@@ -410,26 +473,29 @@ class SendLoop:
         """cause: of the last attempt; None = the deadline or the end of the producer."""
         generation = send.generation
         may_be_sent = cause is not Cause.REJECTED and generation is not None and not generation.withdraw(send)
-        self._metrics.failed(cause)
-        failure = SendFailed(
-            reason,
-            client_id=send.client_id,
-            message_id=send.message.message_id,
-            attempts=send.attempts,
-            may_be_sent=may_be_sent,
-            cause=cause,
-        )
-        self._settle(send, failure)
+        failures: dict[str, Outcome] = {}
+        for order_key in send.settle:
+            self._metrics.failed(cause)
+            failures[order_key] = SendFailed(
+                reason,
+                client_id="" if send.message.is_publication else order_key,
+                message_id=send.message.message_id,
+                attempts=send.attempts,
+                may_be_sent=may_be_sent,
+                cause=cause,
+            )
+        self._settle(send, failures)
         if may_be_sent and generation is self._generation and now_ms - self._generation_since_ms >= _RETIRE_AFTER_MS:
             self._retire()  # what it still has must not be written minutes later
 
-    def _settle(self, send: Send, outcome: Outcome) -> None:
+    def _settle(self, send: Send, outcomes: Mapping[str, Outcome]) -> None:
         self._leave_waiting(send)
         self._leave_generation(send)
         send.state = SendState.DONE
-        del self._pending[send.client_id, send.message.message_id]
-        self.outcomes += [(settle, outcome) for settle in send.settle]
-        self._changed.add(send.client_id)
+        for order_key, settles in send.settle.items():
+            del self._pending[order_key, send.message.message_id]
+            self.outcomes += [(settle, outcomes[order_key]) for settle in settles]
+        self._changed.update(send.settle)
 
 
 def _number(send: Send) -> int:

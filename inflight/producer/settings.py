@@ -17,6 +17,7 @@ class ProducerSettings:
     max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
     min_connect_timeout_ms: a connection to Kafka gets at least this long to be made before another is tried; attempts and
     deadlines of sends run meanwhile. gRPC's and RocketMQ's MIN_CONNECT_TIMEOUT.
+    topic, publications_topic, throttle_topic: `PREFIX.messages`, `PREFIX.publications` and `PREFIX.throttle`.
     compression: of Kafka's batches (gzip, lz4, snappy, zstd); None = none.
     max_payload_bytes, max_headers_bytes, max_routing_keys, max_client_id_bytes: the engine's limits
     (`engine.max_payload_bytes`); a message beyond them would only become a dead letter.
@@ -28,6 +29,7 @@ class ProducerSettings:
     """
 
     topic: str = "inflight.messages"
+    publications_topic: str = "inflight.publications"
     throttle_topic: str = "inflight.throttle"
     max_attempts: int = 3
     attempt_timeout_ms: int = 10_000

@@ -50,6 +50,16 @@ class ThrottleTable:
         self._entries = fresh._entries
 
 
+class ThrottleOfAll:
+    """Says of everybody what a table says of all clients: publications wait for nobody else."""
+
+    def __init__(self, table: ThrottleTable) -> None:
+        self._table = table
+
+    def of(self, client_id: ClientId) -> Throttle | None:
+        return self._table.of(EVERYBODY)
+
+
 class ThrottleFollower:
     """Keeps a ThrottleTable equal to the topic, in a thread of its own. A topic that does not exist throttles nobody.
 

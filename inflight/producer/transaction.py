@@ -17,13 +17,14 @@ from uuid import uuid4
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from inflight.producer.generation import connection_config, record_config
-from inflight.producer.message import MessageRecord, build_message
+from inflight.producer.message import MessageRecord, build_message, build_publication
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed, too_many_requests
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.worker import Worker
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
 from state.model import ClientId
+from state.records.throttle import EVERYBODY
 
 _ABORT_S: Final = 10.0
 _LEAST_S: Final = 0.05
@@ -96,30 +97,39 @@ class Transaction:
         self._runner = runner
         self._deadline_s = deadline_s
         self._client: Any = None
-        self._sends: list[tuple[MessageRecord, float, Future[SendResult]]] = []
+        self._sends: list[tuple[str, MessageRecord, float, Future[SendResult]]] = []
 
     def send(self, client_id: ClientId, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
         """Adds a message; arguments of `Producer.send` without timeout_s. The future ends with the transaction.
 
         Raises InvalidMessage; SendFailed (530) at once for a throttled client: leave the block, wait, and run it again.
         """
+        settings = self._runner.settings
+        return self._add(settings.topic, build_message(client_id, topic, payload, settings=settings, **options), client_id)
+
+    def publish(self, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
+        """Adds a publication; arguments of `Producer.publish` without timeout_s. As `send`, throttled only if all clients are."""
+        settings = self._runner.settings
+        message = build_publication(topic, payload, settings=settings, **options)
+        return self._add(settings.publications_topic, message, EVERYBODY)
+
+    def _add(self, kafka_topic: str, message: MessageRecord, throttled_as: str) -> "Future[SendResult]":
         if self._client is None:
             raise TransactionFailed(_NOT_OPEN)
         runner = self._runner
-        message = build_message(client_id, topic, payload, settings=runner.settings, **options)
-        throttle = runner.worker.throttles.of(client_id)
+        throttle = runner.worker.throttles.of(throttled_as)
         if throttle is not None:
             runner.metrics.failed(Cause.THROTTLED)
             raise SendFailed(
                 "its client is throttled, and a transaction does not wait",
-                client_id=client_id,
+                client_id=message.client_id,
                 message_id=message.message_id,
                 attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, too_many_requests(throttle.reason)),),
                 cause=Cause.THROTTLED,
             )
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()
-        self._sends.append((message, time.time(), future))
+        self._sends.append((kafka_topic, message, time.time(), future))
         return future
 
     def __enter__(self) -> Self:
@@ -162,7 +172,7 @@ class Transaction:
         except KafkaException as error:
             self._commit_failed(client, error)
         self._runner.metrics.transactions.labels("committed").inc()
-        for number, (message, started_s, future) in enumerate(self._sends):  # step 3
+        for number, (_, message, started_s, future) in enumerate(self._sends):  # step 3
             self._runner.metrics.sends.inc()
             attempt = Attempt(round(started_s * 1_000), round((time.time() - started_s) * 1_000))
             report = reports[number]
@@ -179,8 +189,7 @@ class Transaction:
                 errors.append(error)
 
         client.begin_transaction()
-        topic = self._runner.settings.topic
-        for number, (message, _, _) in enumerate(self._sends):
+        for number, (topic, message, _, _) in enumerate(self._sends):
             client.produce(topic, message.value, message.key, on_delivery=partial(keep, number), headers=message.headers)
         client.flush(self._left_s())
         if len(reports) < len(self._sends):
@@ -208,7 +217,7 @@ class Transaction:
 
     def _fail(self, outcome: str, failure: TransactionFailed) -> None:
         self._runner.metrics.transactions.labels(outcome).inc()
-        for _, _, future in self._sends:
+        for *_, future in self._sends:
             future.set_exception(failure)
 
     def _left_s(self) -> float:

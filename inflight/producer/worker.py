@@ -5,7 +5,7 @@ A timer does the rest, and a thread that opens a generation whenever one is want
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 import structlog
@@ -15,7 +15,8 @@ from inflight.producer.message import MessageRecord
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.send_loop import Outcome, SendLoop, Settle
 from inflight.producer.settings import ProducerSettings
-from inflight.producer.throttle import ThrottleFollower, ThrottleTable
+from inflight.producer.throttle import ThrottleFollower, ThrottleOfAll, ThrottleTable
+from state.model import ClientId
 
 _IDLE_MS: Final = 1_000.0
 _RETRY_OPEN_S: Final = 0.2
@@ -27,10 +28,16 @@ class Worker:
     """Has the send loop, its generations, the timer, and the follower of the throttle topic.
 
     A sender's thread hands its record to librdkafka, and a thread of librdkafka's client settles it: no other thread is between.
+
+    beside: A worker whose records are for clients. Those of this one are publications: of the throttles, which `beside` follows
+    for both, they heed only that of all clients.
     """
 
-    def __init__(self, bootstrap_servers: str, settings: ProducerSettings, metrics: ProducerMetrics) -> None:
-        self.throttles = ThrottleTable()
+    def __init__(
+        self, bootstrap_servers: str, settings: ProducerSettings, metrics: ProducerMetrics, beside: "Worker | None" = None
+    ) -> None:
+        self.throttles: ThrottleTable = ThrottleTable() if beside is None else beside.throttles
+        self._beside = beside
         self._servers = bootstrap_servers
         self._settings = settings
         self._newest: KafkaGeneration | None = None
@@ -43,7 +50,7 @@ class Worker:
         )
         self._loop = SendLoop(
             settings,
-            throttles=self.throttles,
+            throttles=self.throttles if beside is None else ThrottleOfAll(self.throttles),
             metrics=metrics,
             want_generation=self._want_generation,
             epoch_offset_ms=time.time() * 1_000 - now_ms(),
@@ -55,10 +62,13 @@ class Worker:
         self._here = threading.local()
         self._stopping = False
         self._opens_no_more = threading.Event()
+        self._is_answered = threading.Event()
+        """A generation has opened, or can never open."""
         self._timer = threading.Thread(target=self._run_timer, name="inflight-producer", daemon=True)
 
     def start(self) -> None:
-        self._follower.start()
+        if self._beside is None:
+            self._follower.start()
         self._want_generation()
         self._timer.start()
 
@@ -78,6 +88,16 @@ class Worker:
         """settle: called once, on any thread."""
         self.post(lambda loop, now: loop.submit(message, deadline_ms=deadline_ms, settle=settle, now_ms=now))
 
+    def submit_many(self, message: MessageRecord, deadline_ms: float, settle: Mapping[ClientId, Settle]) -> None:
+        """settle: for each recipient; each is called once, on any thread."""
+        self.post(lambda loop, now: loop.submit_many(message, deadline_ms=deadline_ms, settle=settle, now_ms=now))
+
+    def partitions(self, timeout_s: float) -> int | None:
+        """Returns the number of the topic's partitions; None if Kafka does not say it in time."""
+        self._is_answered.wait(timeout_s)
+        newest = self._newest
+        return None if newest is None else newest.partitions
+
     def close(self, timeout_s: float) -> None:
         """Waits up to timeout_s for what is under way; what has no outcome by then gets SendFailed. Ends all threads."""
         own = self._settling_here()
@@ -85,7 +105,8 @@ class Worker:
         self._opens_no_more.set()
         self.post(lambda loop, now: loop.close(now))
         self._await(lambda: self._settling <= own, 1.0)
-        self._follower.close()
+        if self._beside is None:
+            self._follower.close()
 
     @property
     def is_settling_here(self) -> bool:
@@ -94,7 +115,9 @@ class Worker:
 
     def learn_throttles(self) -> None:
         """Waits until the throttle topic has been read to its end, or `throttle_timeout_ms`."""
-        if not self._follower.wait_known(self._settings.throttle_timeout_ms / 1_000):
+        if self._beside is not None:
+            self._beside.learn_throttles()
+        elif not self._follower.wait_known(self._settings.throttle_timeout_ms / 1_000):
             _log.warning("throttled_clients_unknown", action="sending without knowing; the topic is read as soon as it answers")
 
     def _want_generation(self) -> None:
@@ -121,8 +144,11 @@ class Worker:
             self.learn_throttles()
         self._newest = opened = generation
         self.post(lambda loop, now: loop.generation_opened(opened, now))
+        self._is_answered.set()
 
     def _not_opened(self, reason: str, *, permanent: bool) -> None:
+        if permanent:
+            self._is_answered.set()
         self.post(lambda loop, now: loop.kafka_unavailable(f"{self._servers}: {reason}", permanent=permanent, now_ms=now))
         self._opens_no_more.wait(_RETRY_OPEN_S)
 

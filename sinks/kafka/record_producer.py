@@ -112,7 +112,7 @@ class RecordProducer:
         topic: str,
         partition: int,
         *,
-        key: bytes,
+        key: bytes | None,
         value: bytes | None,
         headers: list[tuple[str, bytes]] | None,
         answer: Answer,

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError
 
 from inflight.producer.generation import KafkaGeneration, TopicUnknown, connection_config
-from inflight.producer.message import build_message
+from inflight.producer.message import build_message, build_messages
 from inflight.producer.model import Cause
 from inflight.producer.send_loop import Send, SendRefused
 from inflight.producer.settings import ProducerSettings
@@ -23,6 +23,7 @@ class FakeProducer:
         self.settings = settings
         self.request_failed = on_request_failed
         self.sent: list[tuple[bytes, bool, Answer]] = []
+        self.records: list[tuple[int, Any, Any]] = []
         self.refuse: NotSent | None = None
         self.fatal_error: KafkaError | None = None
         self.errors = ClientErrors()
@@ -30,9 +31,10 @@ class FakeProducer:
     def partition_counts(self, timeout_s: float) -> dict[str, int]:
         return {"inflight.messages": 1}
 
-    def send(self, topic: str, partition: int, *, value: bytes, answer: Answer, in_group: bool, **_: Any) -> None:
+    def send(self, topic: str, partition: int, *, key: Any, headers: Any, value: bytes, answer: Answer, in_group: bool) -> None:
         if self.refuse is not None:
             raise self.refuse
+        self.records.append((partition, key, headers))
         self.sent.append((value, in_group, answer))
 
     def values(self) -> list[bytes]:
@@ -70,7 +72,7 @@ class Scene:
         self.producer: Any = self.generation._producer
 
     def hand_over(self, value: bytes) -> Send:
-        send = Send(build_message("client", "a/b", value, settings=self.settings), 0.0, 0, [])
+        send = Send(build_message("client", "a/b", value, settings=self.settings), 0.0, 0, {})
         assert self.generation.hand_over(send)
         return send
 
@@ -193,7 +195,7 @@ def test_a_client_that_has_ended_gives_back_what_was_held() -> None:
     scene.producer.refuse = NotSent(None, "it has ended")
     scene.producer.confirm(0, 1, 2, 3, 4)
     assert [(value, verdict) for _, value, verdict in scene.loop.reports[4:6]] == [(b"5", (False, False)), (b"6", (False, False))]
-    send = Send(build_message("client", "a/b", b"x", settings=scene.settings), 0.0, 0, [])
+    send = Send(build_message("client", "a/b", b"x", settings=scene.settings), 0.0, 0, {})
     assert not scene.generation.hand_over(send)
 
 
@@ -203,3 +205,16 @@ def test_a_connection_has_its_time_however_short_the_attempts_are(connect_ms: in
     expected = min(300_000, max(1_000, connect_ms))
     assert set(config.values()) == {expected}
     assert connection_config(ProducerSettings(min_connect_timeout_ms=100, attempt_timeout_ms=5_000))["socket.timeout.ms"] == 5_000
+
+
+def test_a_record_for_many_clients_names_them_and_has_no_key() -> None:
+    scene = Scene()
+    known, changed = (
+        next(build_messages(["a", "b"], "a/b", b"x", settings=scene.settings, partitions=partitions)) for partitions in (1, 1)
+    )
+    assert scene.generation.hand_over(Send(known, 0.0, 0, {}))
+    ((partition, key, headers),) = scene.producer.records
+    assert (partition, key) == (0, None)
+    assert headers[-2:] == [("recipient-a", b""), ("recipient-b", b"")]
+    with pytest.raises(SendRefused, match="another number of partitions"):
+        scene.generation.hand_over(Send(changed._replace(partitions=2), 0.0, 0, {}))

@@ -1,15 +1,19 @@
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inflight.producer.message import MessageRecord, build_message
+from inflight.producer.message import MessageRecord, build_message, build_messages, build_publication, check_clients
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
+from sinks.kafka.partitioning import partition_of
 from state.model import QoS
 from state.records.messages import parse_message
+from state.records.publications import publication_in
 from state.records.record import Header
+from state.records.routing import MAX_EXPANDED_BYTES
 
 SETTINGS = ProducerSettings()
 
@@ -86,6 +90,9 @@ def test_a_message_without_an_id_gets_one_of_its_own() -> None:
         ({"payload": b"x" * 300_000}, "payload has 300000 bytes"),
         ({"payload": 7}, "payload is int"),
         ({"headers": {"mqtt-qos": b"2"}}, "use the argument"),
+        ({"headers": {"recipient-a": b""}}, "only Inflight writes"),
+        ({"headers": {"mqtt-share": b"$share/g/a"}}, "only Inflight writes"),
+        ({"client_id": "a\x00b"}, "client_id contains"),
         ({"headers": {"user-unit": b"K"}}, "use the argument"),
         ({"headers": {"large": b"x" * 70_000}}, "the headers have"),
     ],
@@ -102,3 +109,66 @@ def test_whatever_is_built_can_be_read_by_the_engine(client_id: str, topic: str,
     except InvalidMessage:
         return
     assert read(message).message_id == message_id
+
+
+def test_a_publication_has_its_topic_as_its_key() -> None:
+    message = build_publication("plant/1", b"x", settings=SETTINGS, qos=2, retain=True, message_id="m", expiration_ms=1_000)
+    headers = tuple(Header(name, value) for name, value in message.headers)
+    read = publication_in(headers, message.value, accepted_ms=5, default_message_id="position", is_uplink=False)
+    assert (message.key, read.is_named, read.publisher, read.share) == (b"plant/1", True, "", "")
+    assert (read.message.message_id, read.message.topic, read.message.retain) == ("m", "plant/1", True)
+    assert (read.message.qos, read.message.expires_at_ms) == (QoS.EXACTLY_ONCE, 1_005)
+
+
+def test_publications_with_one_key_have_one_order() -> None:
+    keys: list[Any] = ["line-2", b"line-2", b"\xff"]
+    built = [build_publication("a", b"x", settings=SETTINGS, key=key) for key in keys]
+    assert [message.key for message in built] == [b"line-2", b"line-2", b"\xff"]
+    assert built[0].order_key == built[1].order_key != built[2].order_key
+    assert all(message.is_publication for message in built)
+    with pytest.raises(InvalidMessage, match="key is int"):
+        build_publication("a", b"x", settings=SETTINGS, key=7)  # type: ignore[arg-type]
+
+
+def build_many(clients: list[str], payload: bytes = b"x", partitions: int | None = 4) -> list[MessageRecord]:
+    return list(build_messages(clients, "a/b", payload, settings=SETTINGS, partitions=partitions, message_id="m"))
+
+
+def test_many_clients_share_a_record_with_those_of_their_partition() -> None:
+    clients = [f"device-{number}" for number in range(1_000)]
+    records = build_many(clients)
+    assert len(records) == 4
+    assert Counter(client for record in records for client in record.recipients) == Counter(clients)
+    for record in records:
+        assert record.key is None
+        assert {partition_of(client.encode(), 4) for client in record.recipients} == {record.partition}
+        assert record.all_headers[len(record.headers) :] == [(f"recipient-{client}", b"") for client in record.recipients]
+
+
+def test_a_record_is_limited_in_clients_and_in_bytes() -> None:
+    clients = [f"device-{number}" for number in range(1_200)]
+    assert [len(record.recipients) for record in build_many(clients, partitions=1)] == [500, 500, 200]
+    large = build_many(clients, payload=b"x" * 262_144, partitions=1)
+    assert max(len(record.recipients) for record in large) == MAX_EXPANDED_BYTES // 262_144
+    long_ids = [f"{number:01000}" for number in range(200)]
+    assert all(record.size_bytes < 80_000 for record in build_many(long_ids, partitions=1))
+
+
+def test_a_client_alone_in_its_partition_gets_a_record_with_its_key() -> None:
+    (record,) = build_many(["device-7"])
+    assert (record.client_id, record.key, record.recipients) == ("device-7", b"device-7", ())
+    assert [record.key for record in build_many(["a", "b"], partitions=None)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(
+    ("clients", "complaint"),
+    [
+        (["a", "b", "a"], "client_ids has 'a' twice"),
+        ("device-7", "client_ids is text"),
+        (["a", ""], "client_id has 0 bytes"),
+        (["a", b"b"], "client_id is bytes"),
+    ],
+)
+def test_a_wrong_list_of_clients_is_refused_with_a_reason(clients: Any, complaint: str) -> None:
+    with pytest.raises(InvalidMessage, match=complaint):
+        check_clients(clients, SETTINGS)

@@ -9,9 +9,10 @@ import pytest
 from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
-from inflight import Cause, Producer, ProducerClosed, ProducerSettings, SendFailed
+from inflight import Cause, InvalidMessage, Producer, ProducerClosed, ProducerSettings, SendFailed, SomeSendsFailed
 from inflight.local.child_process import free_port
 from inflight.producer.metrics import ProducerMetrics
+from inflight.producer.throttle import ThrottleOfAll, ThrottleTable
 from inflight.producer.worker import Worker
 from tests.support.waiting import wait_until
 
@@ -67,6 +68,37 @@ def test_closing_ends_the_threads() -> None:
     made.close(0.1)
     assert "closed" in str(future.exception(0))
     wait_until(lambda: threading.active_count() <= before, "all threads end")
+
+
+def test_a_publication_ends_by_the_same_rules_and_names_no_client(producer: Producer) -> None:
+    with pytest.raises(SendFailed, match=r"publication 'm' was not sent: all 2 attempts failed") as caught:
+        producer.publish("a/b", b"x", message_id="m")
+    assert caught.value.client_id == ""
+    assert [attempt.cause for attempt in caught.value.attempts] == [Cause.TIME_OUT] * 2
+    producer.close(0.0)
+    with pytest.raises(ProducerClosed):
+        producer.publish("a/b", b"x")
+
+
+def test_a_message_to_many_clients_has_an_outcome_for_each(producer: Producer) -> None:
+    with pytest.raises(SomeSendsFailed) as caught:
+        producer.send_many(["a", "b", "c"], "a/b", b"x", timeout_s=0.3)
+    outcomes = [outcome for outcome in caught.value.outcomes if isinstance(outcome, SendFailed)]
+    assert [outcome.client_id for outcome in outcomes] == ["a", "b", "c"]
+    assert len({outcome.message_id for outcome in outcomes}) == 1
+    assert producer.send_many([], "a/b", b"x", timeout_s=0.1) == []
+    with pytest.raises(InvalidMessage, match="twice"):
+        producer.send_many(["a", "a"], "a/b", b"x")
+
+
+def test_publications_wait_only_for_a_throttle_of_all_clients() -> None:
+    table = ThrottleTable()
+    table.apply(b"a", b'{"reason": "its queue is long"}')
+    assert ThrottleOfAll(table).of("a") is None
+    table.apply(b"*", b'{"reason": "the engine is behind"}')
+    throttle = ThrottleOfAll(table).of("a")
+    assert throttle is not None
+    assert throttle.reason == "the engine is behind"
 
 
 class FakeGeneration:

@@ -1,12 +1,14 @@
 """The send loop with a clock that only the test moves and a Kafka that does what the test says."""
 
 import itertools
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from inflight.producer.message import build_message
+from inflight.producer.message import build_message, build_messages
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed
 from inflight.producer.send_loop import Outcome, Send, SendLoop, SendRefused
@@ -101,6 +103,19 @@ class Bench:
 
         allowed_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
         self.loop.submit(message, deadline_ms=self.now_ms + allowed_ms, settle=settle, now_ms=self.now_ms)
+        self.settle()
+
+    def send_many(self, message_id: str, clients: Iterable[str], *, deadline_ms: float | None = None) -> None:
+        """Sends one record to all of them. The names of the sends are MESSAGE_ID@CLIENT."""
+        (message,) = build_messages(list(clients), "a/b", b"x", settings=self.settings, partitions=1, message_id=message_id)
+
+        def settle(name: str, outcome: Outcome) -> None:
+            self.settled.append(name)
+            self.outcomes[name] = outcome
+
+        allowed_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
+        settles = {client_id: partial(settle, f"{message_id}@{client_id}") for client_id in clients}
+        self.loop.submit_many(message, deadline_ms=self.now_ms + allowed_ms, settle=settles, now_ms=self.now_ms)
         self.settle()
 
     def handed_over(self, message_id: str, generation: FakeGeneration | None = None) -> Send:

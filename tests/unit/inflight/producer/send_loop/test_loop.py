@@ -47,7 +47,22 @@ def test_sending_resumes_by_itself_when_the_throttling_ends(bench: Bench) -> Non
 
 
 STEPS = st.sampled_from(
-    ["send", "confirm", "repeat", "return", "lose", "refuse", "throttle", "clear", "wait", "open", "narrow", "widen", "write"]
+    [
+        "send",
+        "many",
+        "confirm",
+        "repeat",
+        "return",
+        "lose",
+        "refuse",
+        "throttle",
+        "clear",
+        "wait",
+        "open",
+        "narrow",
+        "widen",
+        "write",
+    ]
 )
 
 
@@ -58,13 +73,22 @@ class Turmoil:
         self.bench = Bench(max_attempts=3)
         self.generations = [self.bench.generation]
         self.sent = 0
+        self.names: list[str] = []
+        self.clients = [f"client-{number}" for number in range(4)]
 
     def do(self, step: str, pick: int, number: int) -> None:
         bench = self.bench
         match step:
             case "send":
                 bench.send(f"m{self.sent}", f"client-{pick}")
+                self.names.append(f"m{self.sent}")
                 self.sent += 1
+            case "many":
+                clients = [client for place, client in enumerate(self.clients) if place == pick or number >> place & 1]
+                if len(clients) > 1:
+                    bench.send_many(f"m{self.sent}", clients)
+                    self.names += [f"m{self.sent}@{client}" for client in clients]
+                    self.sent += 1
             case "throttle" | "clear":
                 bench.throttle(f"client-{pick}", None if step == "clear" else b"{}")
             case "wait":
@@ -83,8 +107,9 @@ class Turmoil:
                 if under_way:
                     self._report(step, under_way[number % len(under_way)])
 
-    def handed_over(self, message_id: str) -> int:
-        return sum(generation.ids.count(message_id) for generation in self.generations)
+    def handed_over(self, message_id: str, client_id: str) -> int:
+        records = [send for generation in self.generations for send in generation.has if client_id in send.settle]
+        return sum(send.message.message_id == message_id for send in records)
 
     def _report(self, step: str, send: Send) -> None:
         loop, now = self.bench.loop, self.bench.now_ms
@@ -109,13 +134,14 @@ def test_every_send_ends_once_and_no_record_is_written_twice(steps: list[tuple[s
         turmoil.do(*step)
     bench = turmoil.bench
     bench.run_until(bench.now_ms + 700_000)
-    assert sorted(bench.settled) == sorted(f"m{number}" for number in range(turmoil.sent))
+    assert sorted(bench.settled) == sorted(turmoil.names)
     assert len(bench.loop) == 0
     assert all(len(outcome.attempts) <= 3 for outcome in bench.outcomes.values())
-    assert all(turmoil.handed_over(f"m{number}") <= 1 for number in range(turmoil.sent)), "no record is written twice"
-    for client in range(4):
+    for client in turmoil.clients:
+        written = [turmoil.handed_over(f"m{number}", client) for number in range(turmoil.sent)]
+        assert max(written, default=0) <= 1, "no record is written twice"
         for generation in turmoil.generations:
-            numbers = [send.number for send in generation.has if send.client_id == f"client-{client}"]
+            numbers = [send.number for send in generation.has if client in send.settle]
             assert numbers == sorted(numbers), "the order of a client is kept"
     bench.close()
     assert all(generation.ended for generation in turmoil.generations)
