@@ -21,7 +21,7 @@ from state.session_codec import decode_session
 from state.settings import SessionSettings
 from streaming.checkpoint_topics import TopicIds
 from streaming.config.settings import Settings
-from streaming.spark_internals.checkpoint import CheckpointFiles
+from streaming.spark_internals.checkpoint import CheckpointFiles, committed_offsets
 from streaming.spark_internals.state_rows import state_rows
 
 FILE: Final = "inflight.subscriptions"
@@ -41,7 +41,7 @@ def announce_stored_subscriptions(spark: SparkSession, files: CheckpointFiles, s
     topic_id = (ids.topics.get(topic) or topic).encode()
     if files.read(FILE) == topic_id:
         return
-    if files.names("commits"):
+    if committed_offsets(files):
         _log.info("stored_subscriptions_announced", topic=topic, clients=_write_lists(spark, files, settings))
     files.write(FILE, topic_id)
 
