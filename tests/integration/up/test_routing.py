@@ -1,0 +1,129 @@
+"""Publications reach every client with a matching subscription: device to device, retained, shared, from a backend.
+
+That something is not delivered is shown by what comes behind it on the same topic.
+"""
+
+import pytest
+
+from tests.integration.up.conftest import SharedUp
+from tests.integration.up.paho_subscriber import PahoSubscriber
+from tests.integration.up.wire_device import Backend, both_versions
+from tests.support.waiting import wait_until
+
+pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
+
+
+@both_versions
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_what_a_device_publishes_reaches_a_subscriber_once(up: SharedUp, level: int, qos: int) -> None:
+    """[MQTT-3.3.4-2] [MQTT-4.3.1-1] [MQTT-4.3.2-1] [MQTT-4.3.3-1]"""
+    name = f"routed-{level}-{qos}"
+    with PahoSubscriber(up.mqtt, f"{name}-sub", level) as subscriber, PahoSubscriber(up.mqtt, f"{name}-pub", level) as publisher:
+        assert subscriber.subscribe(f"{name}/+/t") == [2]
+        sent = [b"%d" % number for number in range(20)]
+        for payload in sent:
+            publisher.publish(f"{name}/a/t", payload, qos)
+        assert subscriber.payloads(20) == sent
+        assert {message.qos for message in subscriber.messages} == {qos}
+        assert {message.retain for message in subscriber.messages} == {False}
+
+
+def test_no_publication_after_suback_is_missed(up: SharedUp) -> None:
+    """[MQTT-3.8.4-1]: the subscriber is another client at each turn, so each subscription is new."""
+    with PahoSubscriber(up.mqtt, "suback-pub") as publisher:
+        for turn in range(30):
+            with PahoSubscriber(up.mqtt, f"suback-{turn}") as subscriber:
+                subscriber.subscribe(f"suback/{turn}")
+                publisher.publish(f"suback/{turn}", b"first")
+                assert subscriber.payloads(1) == [b"first"]
+
+
+@both_versions
+def test_an_offline_subscriber_gets_it_when_it_comes_back(up: SharedUp, level: int) -> None:
+    """[MQTT-3.1.2-5]"""
+    name = f"away-{level}"
+    subscriber = PahoSubscriber(up.mqtt, name, level, keeps_session=True)
+    with subscriber:
+        subscriber.subscribe(f"{name}/#", 1)
+    with PahoSubscriber(up.mqtt, f"{name}-pub", level) as publisher:
+        publisher.publish(f"{name}/x", b"1")
+        publisher.publish(f"{name}/x", b"2", 2)
+    with subscriber:
+        assert subscriber.payloads(2) == [b"1", b"2"]
+
+
+@both_versions
+def test_an_unsubscribed_filter_brings_nothing_more(up: SharedUp, level: int) -> None:
+    """[MQTT-3.10.4-1]"""
+    name = f"leaving-filter-{level}"
+    with PahoSubscriber(up.mqtt, name, level) as subscriber, PahoSubscriber(up.mqtt, f"{name}-pub", level) as publisher:
+        subscriber.subscribe(f"{name}/a")
+        subscriber.subscribe(f"{name}/end")
+        publisher.publish(f"{name}/a", b"seen")
+        assert subscriber.payloads(1) == [b"seen"]
+        subscriber.unsubscribe(f"{name}/a")
+        publisher.publish(f"{name}/a", b"unseen")
+        publisher.publish(f"{name}/end", b"end")
+        assert subscriber.payloads(2) == [b"seen", b"end"]
+
+
+@both_versions
+def test_a_retained_message_comes_with_each_new_subscription(up: SharedUp, level: int) -> None:
+    """[MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [MQTT-3.3.1-9]"""
+    name = f"kept-{level}"
+    with PahoSubscriber(up.mqtt, f"{name}-pub", level) as publisher:
+        publisher.publish(f"{name}/a", b"old", retain=True)
+        publisher.publish(f"{name}/a", b"new", retain=True)
+        publisher.publish(f"{name}/b", b"other", retain=True)
+        publisher.publish(f"{name}/c", b"deleted", retain=True)
+        publisher.publish(f"{name}/c", b"", retain=True)
+        publisher.publish(f"{name}/d", b"not kept")
+        with PahoSubscriber(up.mqtt, f"{name}-sub", level) as subscriber:
+            subscriber.subscribe(f"{name}/#", 1)
+            assert sorted(subscriber.payloads(2)) == [b"new", b"other"]
+            assert [message.retain for message in subscriber.messages] == [True, True]
+            publisher.publish(f"{name}/a", b"live", retain=True)
+            assert subscriber.payloads(3)[2:] == [b"live"]
+            assert not subscriber.messages[2].retain
+
+
+def test_options_of_a_subscription_hold(up: SharedUp) -> None:
+    """No Local [MQTT-3.8.3-3], Retain As Published [MQTT-3.3.1-13], one copy with all identifiers [MQTT-3.3.4-4]."""
+    with PahoSubscriber(up.mqtt, "options") as client, PahoSubscriber(up.mqtt, "options-other") as other:
+        client.subscribe("options/#", 0, identifier=7, noLocal=True, retainAsPublished=True)
+        client.subscribe("options/a", 2, identifier=8, noLocal=True)
+        client.publish("options/a", b"own")
+        other.publish("options/a", b"other", 2, retain=True)
+        assert client.payloads(1) == [b"other"]
+        (message,) = client.messages
+        assert message.properties is not None
+        assert sorted(message.properties.SubscriptionIdentifier) == [7, 8]
+        assert (message.qos, message.retain) == (2, True)
+        other.publish("options/a", b"", retain=True)
+
+
+def test_one_member_of_a_shared_subscription_gets_each_message(up: SharedUp) -> None:
+    """[MQTT-4.8.2-4]"""
+    with (
+        PahoSubscriber(up.mqtt, "member-a") as first,
+        PahoSubscriber(up.mqtt, "member-b") as second,
+        PahoSubscriber(up.mqtt, "member-plain") as plain,
+        PahoSubscriber(up.mqtt, "member-pub") as publisher,
+    ):
+        for member in (first, second):
+            assert member.subscribe("$share/group/shared/#", 1) == [1]
+        plain.subscribe("shared/#", 1)
+        sent = [b"%d" % number for number in range(20)]
+        for payload in sent:
+            publisher.publish("shared/x", payload)
+        assert plain.payloads(20) == sent
+        wait_until(lambda: len(first.messages) + len(second.messages) >= len(sent), "what the group was sent")
+        assert sorted(message.payload for message in (*first.messages, *second.messages)) == sorted(sent)
+
+
+def test_what_a_backend_publishes_reaches_all_subscribers(up: SharedUp, backend: Backend) -> None:
+    with PahoSubscriber(up.mqtt, "fleet-a") as first, PahoSubscriber(up.mqtt, "fleet-b") as second:
+        for client in (first, second):
+            client.subscribe("fleet/all", 1)
+        backend.publish("fleet/all", b"p")
+        assert [client.payloads(1) for client in (first, second)] == [[b"p"]] * 2
