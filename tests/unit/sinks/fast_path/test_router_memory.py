@@ -27,11 +27,12 @@ def test_partitions_are_independent() -> None:
 
 
 def test_a_forgotten_client_raises_the_floor_for_unknown_clients() -> None:
-    router = memory(clients=2)
-    for key, offset in ((b"a", 10), (b"b", 11), (b"a", 12), (b"c", 13)):
-        router.previous(0, key, offset)
-    assert router.previous(0, b"b", 20) == 11, "b was forgotten at 11"
-    assert router.previous(0, b"c", 21) == 13
+    for unknown, known in ((b"b", b"c"), (b"d", b"c")):
+        router = memory(clients=2)
+        for key, offset in ((b"a", 10), (b"b", 11), (b"a", 12), (b"c", 13)):
+            router.previous(0, key, offset)
+        assert router.previous(0, unknown, 20) == 11, "b was forgotten at 11"
+        assert router.previous(0, known, 21) == 13
 
 
 def test_a_new_assignment_forgets_everything() -> None:
@@ -56,6 +57,13 @@ def test_recipients_of_one_message_each_have_their_own_previous_one() -> None:
     assert router.previous_of_each(0, [b"a", b"b"], 11) == [10, 9]
     assert router.previous_of_each(0, [b"a", b"b", b"c"], 12) == [11, 11, 9]
     assert router.previous_of_each(0, [b"c"], 12) == [11], "offsets begin again"
+
+
+def test_recipients_that_are_too_many_raise_the_floor() -> None:
+    router = memory(clients=2)
+    assert router.previous_of_each(0, [b"a", b"b"], 10) == [9, 9]
+    assert router.previous_of_each(0, [b"c"], 11) == [9], "nobody was forgotten before"
+    assert router.previous_of_each(0, [b"a"], 12) == [10]
 
 
 @given(

@@ -104,6 +104,10 @@ class TestTaking:
             assert offer(harness, 3 + version, qos=2, recipient=encode_routing(routing)) == written
         assert refusals(harness) == {"subscriptions": 1}
 
+    def test_a_payload_of_the_largest_size_is_accepted(self) -> None:
+        harness = granted(fast_path=FastPathSettings(max_payload_bytes=100))
+        assert offer(harness, 5, payload=b"p" * 100) == sent(FIRST, b"p" * 100)
+
     def test_without_a_grant_offers_are_ignored(self) -> None:
         harness = connected()
         assert offer(harness, 5) == b""
