@@ -30,7 +30,7 @@ from sinks.mqtt.codec.packets import Connect, EncodePublish
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastSent, MessageRefused
-from state.inbound.subscriptions import Subscriptions, topic_matches
+from state.inbound.subscriptions import Subscriptions
 from state.model import Message, Position, QoS, Routing, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
 from state.records.messages import BCC, CC, message_event
@@ -322,9 +322,8 @@ class WireFastPath:
             return message.qos
         if matched_by > self.list_id or routing.share:  # the session gives what is shared back to the group
             return OfferRefusal.SUBSCRIPTIONS
-        topic = message.topic
-        granted = [subscription.qos for subscription in self._subscriptions if topic_matches(subscription.topic_filter, topic)]
-        return min(message.qos, max(granted)) if granted else OfferRefusal.SUBSCRIPTIONS
+        granted = self._subscriptions.granted_qos(message.topic)
+        return OfferRefusal.SUBSCRIPTIONS if granted is None else min(message.qos, granted)
 
 
 def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:
