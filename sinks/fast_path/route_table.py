@@ -29,6 +29,8 @@ class RouteTable:
 
     def __init__(self) -> None:
         self._routes: dict[int, dict[bytes, Route]] = {}
+        self._tables: tuple[dict[bytes, Route], ...] = ()
+        """Those of all partitions, replaced as a whole: the router's thread asks for each record that it reads."""
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -37,9 +39,11 @@ class RouteTable:
     def follow(self, partition: int) -> None:
         """Start with a partition, which is read from its beginning."""
         self._routes.setdefault(partition, {})
+        self._tables = tuple(self._routes.values())
 
     def leave(self, partition: int) -> None:
         self._routes.pop(partition, None)
+        self._tables = tuple(self._routes.values())
 
     def read(self, partition: int, key: bytes | None, value: bytes | None) -> None:
         """The next record of a partition that is followed. One that is none of ours says that there is no route."""
@@ -53,7 +57,7 @@ class RouteTable:
 
     def of(self, key: bytes) -> Route | None:
         """key: a client id."""
-        for routes in list(self._routes.values()):
+        for routes in self._tables:
             if (route := routes.get(key)) is not None:
                 return route
         return None
