@@ -17,7 +17,7 @@ class KnownTables(Protocol):
         """Returns False only if it is known that the client has no subscriptions in `inflight.subscriptions`."""
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
-        """Returns True if the client's list is known, and none of its lists is above this one."""
+        """Returns True if the client's highest list is known, and is not above this one by `order_of`."""
 
     def retained_limit(self, topic: str, payload_bytes: int) -> Limit | None:
         """Returns the limit that one more retained message would exceed, if any."""
@@ -64,7 +64,7 @@ class RoutingView:
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         entry = self._tables.subscriptions.get(client_id)
-        return entry is not None and (entry.connection_id, entry.version) <= list_id
+        return entry is not None and (entry.connection_id, entry.version, not entry.is_online) <= (*list_id, False)
 
     def retained_limit(self, topic: str, payload_bytes: int) -> Limit | None:
         settings, retained = self._settings, self._tables.retained

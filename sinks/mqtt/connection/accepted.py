@@ -171,7 +171,8 @@ class AcceptedDevice:
         subscribed, new_list = None, None
         if not self._subscriptions.has_routing:
             subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted) if granted else None
-        elif is_change or wanted:
+        elif granted and (is_change or wanted or self.list_id[0] != self._connection_id):
+            # The first one of a connection is recorded in any case: the list before may be missing, if its gateway has failed.
             version = self._next_version()
             subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted, version=version)
             new_list = self._list_record(wanted)
@@ -286,7 +287,8 @@ class AcceptedDevice:
 
     def refuse_publication(self, append: Append) -> bool:
         """Answers 0x97 to a publication that is too large for Kafka. False: the packet has no such answer."""
-        answer, codec = append.answer, self._output.codec
+        then, codec = append.then, self._output.codec
+        answer = append.answer if then is None else then.answer
         if answer is None or codec is not V5 or answer.data[0] not in (framing.PUBACK, framing.PUBREC):
             return False
         packet_id = plain_acknowledgement(answer.data)
@@ -297,7 +299,11 @@ class AcceptedDevice:
             self._publications.release(packet_id)
         self._counters.publications_too_large += 1
         refused = refusal(packet_id=packet_id, reason_code=ReasonCode.QUOTA_EXCEEDED)
-        self._records.replace_answer(append, codec.encode(refused))
+        if then is None:
+            self._records.replace_answer(append, codec.encode(refused))
+        else:
+            append.then = None
+            self._records.add_answer(codec.encode(refused))
         return True
 
     # --- to the device ----------------------------------------------------------------------------------------------------------

@@ -53,6 +53,7 @@ class Append:
         key: None = the client's.
         holds_back: nothing more of the device is worked off until this is confirmed.
         second: another record that the same packet makes. The answer waits for both.
+        then: another record that the same packet makes, when this one is confirmed.
         size_bytes: of value and headers.
         is_farewell: the engine knows by it that the connection is over.
         fast_publish: the message that may be written when this is confirmed.
@@ -68,6 +69,7 @@ class Append:
     key: bytes | None = None
     holds_back: bool = False
     second: "Append | None" = None
+    then: "Append | None" = None
     counts: bool = False
     is_farewell: bool = False
     answer: Answer | None = None

@@ -330,6 +330,8 @@ class WireConnection:
                 handshake.answer = answer  # CONNECT is in the log, so every later one comes behind it; see the module, 4
                 self._say_accepted(answer, Phase.ANSWERED)
         if device is not None:
+            if append.then is not None and not self._ending.is_told:
+                records.add(append.then)
             device.confirmed(append, now_ms)
             if not was_reading:
                 self._resume(now_ms)

@@ -104,7 +104,8 @@ class Publications:
         """Adds a record of `inflight.retained` [MQTT-3.3.1-5], which an empty payload empties [MQTT-3.3.1-6].
 
         Beyond a limit a publication of QoS 0 is forwarded, and not kept (MQTT 5, 3.3.1.3); the others are refused. A repetition
-        of QoS 2 is not kept once more: a later publication may have come in between.
+        of QoS 2 is not kept once more: a later publication may have come in between. So what the session knows must have been
+        kept, and at QoS 2 the event is appended when the other record is confirmed.
         """
         is_kept = publish.qos != QoS.EXACTLY_ONCE or not self.awaits_release(publish.packet_id)
         if is_kept and publish.payload and (limit := tables.retained_limit(topic, len(publish.payload))) is not None:
@@ -113,9 +114,14 @@ class Publications:
                 return self._topic_refused(publish, topic, ReasonCode.QUOTA_EXCEEDED)
             is_kept = False
         append = self._accept(publish, topic, unanswered)
-        if is_kept:
-            headers = append.headers or self.headers(publish, topic)
-            append.second = Append(publish.payload, None, headers, AppendTopic.RETAINED, topic.encode())
+        if not is_kept:
+            return append
+        headers = append.headers or self.headers(publish, topic)
+        kept = Append(publish.payload, None, headers, AppendTopic.RETAINED, topic.encode())
+        if publish.qos == QoS.EXACTLY_ONCE:
+            kept.then, kept.holds_back = append, True
+            return kept
+        append.second = kept
         return append
 
     def _reserved(self, publish: Publish) -> PubAck | PubRec | None:

@@ -33,6 +33,8 @@ def test_a_list_is_the_highest_if_the_table_has_no_higher_one() -> None:
     highest = [list_id for list_id in ((7, 2), (7, 3), (7, 4), (6, 9), (8, 0)) if view(tables).is_highest("c", list_id)]
     assert highest == [(7, 3), (7, 4), (8, 0)]
     assert not view(tables).is_highest("of nobody", (9, 9))
+    tables.subscriptions.replace("c", SubscriptionList(connection_id=7, version=3, is_online=False))
+    assert not view(tables).is_highest("c", (7, 3)), "a gateway that repeats its list would read a lower one again"
 
 
 def test_one_more_retained_message_may_exceed_a_limit() -> None:

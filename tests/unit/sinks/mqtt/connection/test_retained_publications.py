@@ -3,10 +3,12 @@
 import pytest
 
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
+from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.limits.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.events import ClientConnected, PublishReceived
+from state.model import ReasonCode
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -28,23 +30,56 @@ def kept(harness: Harness) -> list[Append]:
     return harness.others[AppendTopic.RETAINED]
 
 
-@pytest.mark.parametrize("qos", [0, 1, 2])
+@pytest.mark.parametrize("qos", [0, 1])
 @pytest.mark.parametrize("first", [0, 1])
 def test_a_retained_publication_is_answered_when_both_records_are_there(qos: int, first: int) -> None:
     """[MQTT-3.3.1-5]"""
     harness = device()
     harness.confirming = False
     harness.send(retained(qos=qos))
-    assert [append.topic for append in harness.waiting] == [
-        AppendTopic.EVENTS if qos == 2 else AppendTopic.UPLINK,
-        AppendTopic.RETAINED,
-    ]
+    assert [append.topic for append in harness.waiting] == [AppendTopic.UPLINK, AppendTopic.RETAINED]
     [record] = kept(harness)
     assert (record.key, record.value, dict(record.headers or ())["mqtt-retain"]) == (b"t", b"p", b"true")
     harness.confirm(harness.waiting[first])
     assert harness.output() == b""
     harness.confirming = True
     assert harness.settle() == ANSWERS[qos]
+
+
+def test_at_qos_2_the_session_hears_of_what_is_retained_already() -> None:
+    """Else a repetition after a crash, which is not retained once more, would be answered and retained nowhere."""
+    harness = device()
+    harness.confirming = False
+    harness.send(retained(qos=2), publish("t", b"later", first_byte=0x32, packet_id=6, v5=b""))
+    [record] = kept(harness)
+    assert harness.waiting == [record], "what comes next waits, too"
+    harness.confirm(record)
+    assert [append.topic for append in harness.waiting] == [AppendTopic.EVENTS, AppendTopic.UPLINK]
+    assert harness.output() == b""
+    harness.confirming = True
+    assert harness.settle() == ANSWERS[2] + ack(0x40, 6)
+
+
+def test_at_qos_2_nothing_follows_the_end_of_the_connection() -> None:
+    """The session would not take it, so it must not be answered: the device sends it again."""
+    harness = device()
+    harness.confirming = False
+    harness.send(retained(qos=2))
+    harness.feed("close_gracefully", CloseReason("stops", "gateway", ReasonCode.SERVER_SHUTTING_DOWN), 0)
+    harness.confirming = True
+    assert harness.settle() == bytes.fromhex("e0018b")
+    assert not any(isinstance(event, PublishReceived) for event in harness.events)
+
+
+@pytest.mark.parametrize(("level", "answer"), [(4, ""), (5, "5003000597")])
+def test_at_qos_2_what_kafka_does_not_retain_is_refused(level: int, answer: str) -> None:
+    harness = device(level)
+    harness.confirming = False
+    harness.send(retained(qos=2, v5=b"" if level == 5 else None))
+    harness.confirm(kept(harness)[0], OSError("told to fail"), too_large=True)
+    assert harness.output() == bytes.fromhex(answer)
+    assert not any(isinstance(event, PublishReceived) for event in harness.events)
+    assert harness.connection.is_closed is (level == 4)
 
 
 def test_both_records_have_the_same_headers() -> None:

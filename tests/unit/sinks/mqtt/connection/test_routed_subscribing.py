@@ -135,13 +135,24 @@ def test_retained_messages_are_wanted_by_retain_handling() -> None:
 
 
 def test_a_subscribe_that_changes_nothing_makes_no_record() -> None:
-    harness = device(5, KEPT)
+    harness = device(5, KEPT, list_id=(77, 4))
     harness.send(subscribe_v5("kept", options=0x11))
     before = len(harness.events)
     assert harness.send(subscribe_v5("kept", options=0x11)) == bytes.fromhex("900400090001")
     assert harness.send(packet(0xA2, b"\x00\x0a\x00", text("other"))) == bytes.fromhex("b004000a0011")
+    assert harness.send(subscribe_v5("a#")) == bytes.fromhex("90040009008f")
     assert len(harness.events) == before
     assert len(lists(harness)) == 1, "its options are others than those before"
+
+
+def test_the_first_subscribe_of_a_connection_makes_a_list_in_any_case() -> None:
+    """The gateway of the connection before may have failed between the event and the list."""
+    held = Subscription(topic_filter="kept", qos=QoS(1), retain_handling=1)
+    harness = device(5, held, list_id=(50, 3))
+    harness.send(subscribe_v5("kept", options=0x11))
+    assert lists(harness) == [SubscriptionList(connection_id=77, version=1, subscriptions=(held,))]
+    harness.send(subscribe_v5("kept", options=0x11))
+    assert len(lists(harness)) == 1
 
 
 def test_a_subscribe_that_only_wants_retained_messages_is_recorded() -> None:
