@@ -1,0 +1,162 @@
+"""With routing, a device is answered when every record of its packet is in the log, in whatever order Kafka confirms them.
+
+Rules, for any packets and any order of confirmations:
+1. An answer goes out after the last record of its packet, and answers have the order of the packets.
+2. Behind the list of a SUBSCRIBE or UNSUBSCRIBE nothing is appended before Kafka has the list.
+3. The lists have the client's subscriptions, and count up; the events for the session have the same numbers.
+4. What the session hears of a retained publication of QoS 2 comes behind the record that retains it.
+"""
+
+from collections.abc import Callable
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
+from sinks.routing.settings import RoutingSettings
+from state.events import PublishReceived, Subscribed, Unsubscribed
+from state.records.events import decode_events
+from state.records.subscriptions import decode_subscriptions
+from tests.unit.sinks.mqtt.connection.harness import Harness, connected
+from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
+
+FILTERS = ("a", "b/+", "$share/g/a")
+ANSWERS = {0x82: 0x90, 0xA2: 0xB0, 1: 0x40, 2: 0x50}
+
+
+def subscribe(packet_id: int, topic_filter: str, qos: int) -> bytes:
+    return packet(0x82, packet_id.to_bytes(2), text(topic_filter) + bytes((qos,)))
+
+
+def unsubscribe(packet_id: int, topic_filter: str, _: int) -> bytes:
+    return packet(0xA2, packet_id.to_bytes(2), text(topic_filter))
+
+
+def published(packet_id: int, topic_filter: str, qos: int) -> bytes:
+    """The packet id is the payload, so that records tell of which packet they are. A shared filter stands for RETAIN."""
+    first_byte = 0x30 | qos << 1 | topic_filter.startswith("$")
+    return publish("t", packet_id.to_bytes(2), first_byte=first_byte, packet_id=packet_id if qos else None)
+
+
+class Run:
+    """Sends packets, and checks rules 1, 2 and 4 while Kafka confirms records in the order that `order` draws."""
+
+    def __init__(self) -> None:
+        self.harness: Harness = connected(
+            4, routing=RoutingSettings(enabled=True), accept={"subscriptions": (), "topic_filters": (), "max_awaiting_rel": 50}
+        )
+        self.harness.confirming = False
+        self.confirmed: list[Append] = []
+        self.seen: list[Append] = []
+        self.output = b""
+
+    def note(self) -> None:
+        for append in self.harness.waiting:
+            if append not in self.seen:
+                held_back = [other for other in self.seen if other.topic is AppendTopic.SUBSCRIPTIONS]
+                assert all(other in self.confirmed for other in held_back), "rule 2"
+                self.seen.append(append)
+                if any(isinstance(event, PublishReceived) and event.retain for event in events_of(append)):
+                    kept = [other for other in self.confirmed if other.topic is AppendTopic.RETAINED]
+                    assert [other.value for other in kept].count(payload_of(append)) == 1, "rule 4"
+
+    def confirm(self, index: int) -> None:
+        waiting = self.harness.waiting
+        append = waiting[index % len(waiting)]
+        self.confirmed.append(append)
+        self.harness.confirm(append)
+        self.output += self.harness.output()
+        self.note()
+
+
+def events_of(append: Append) -> list[object]:
+    return list(decode_events(append.value)) if append.topic is AppendTopic.EVENTS else []
+
+
+def payload_of(append: Append) -> bytes:
+    [event] = events_of(append)
+    assert isinstance(event, PublishReceived)
+    return event.payload
+
+
+def answered_ids(output: bytes) -> list[int]:
+    found = []
+    while output:
+        found.append(int.from_bytes(output[2:4]))
+        output = output[2 + output[1] :]
+    return found
+
+
+Packet = tuple[Callable[[int, str, int], bytes], str, int]
+PACKETS = st.lists(
+    st.tuples(st.sampled_from((subscribe, unsubscribe, published)), st.sampled_from(FILTERS), st.integers(0, 2)), max_size=8
+)
+
+
+@given(packets=PACKETS, order=st.lists(st.integers(0, 7), max_size=40), together=st.booleans())
+def test_answers_follow_all_records_of_their_packet(packets: list[Packet], order: list[int], together: bool) -> None:
+    run, changes = Run(), packets_with_a_list(packets)
+    harness, expected = run.harness, []
+    sent = []
+    for packet_id, (make, topic_filter, qos) in enumerate(packets, start=1):
+        sent.append(make(packet_id, topic_filter, qos))
+        if make is not published or qos:
+            expected.append(packet_id)
+    choices = iter(order)
+    for data in [b"".join(sent)] if together else sent:
+        harness.feed("receive", data)
+        run.output += harness.output()
+        run.note()
+        if not together and harness.waiting:
+            run.confirm(next(choices, 0))
+    while harness.waiting:
+        answered = answered_ids(run.output)
+        assert answered == expected[: len(answered)], "rule 1: the order"
+        missing = {packet_id for append in harness.waiting for packet_id in ids_of(append, changes)}
+        assert not missing.intersection(answered), "rule 1: every record"
+        run.confirm(next(choices, 0))
+    assert answered_ids(run.output) == expected
+    check_lists(run.seen, packets)
+
+
+def packets_with_a_list(packets: list[Packet]) -> list[int]:
+    """Returns the packets that make a list, in the order of the lists."""
+    held: dict[str, int] = {}
+    found = []
+    for packet_id, (make, topic_filter, qos) in enumerate(packets, start=1):
+        if make is subscribe:
+            wants_retained = not topic_filter.startswith("$share/")
+            if wants_retained or held.get(topic_filter) != qos:
+                found.append(packet_id)
+            held[topic_filter] = qos
+        elif make is unsubscribe and held.pop(topic_filter, None) is not None:
+            found.append(packet_id)
+    return found
+
+
+def ids_of(append: Append, changes: list[int]) -> list[int]:
+    """Returns the packets that a record is of."""
+    if append.topic is AppendTopic.SUBSCRIPTIONS:
+        return [changes[decode_subscriptions(append.value).version - 1]]
+    if append.topic is not AppendTopic.EVENTS:
+        return [int.from_bytes(append.value)]
+    return [
+        int.from_bytes(event.payload) if isinstance(event, PublishReceived) else changes[event.version - 1]
+        for event in events_of(append)
+        if isinstance(event, PublishReceived | Subscribed | Unsubscribed)
+    ]
+
+
+def check_lists(records: list[Append], packets: list[Packet]) -> None:
+    """Checks rule 3."""
+    lists = [decode_subscriptions(append.value) for append in records if append.topic is AppendTopic.SUBSCRIPTIONS]
+    events = [event for append in records for event in events_of(append) if isinstance(event, Subscribed | Unsubscribed)]
+    assert [listed.version for listed in lists] == list(range(1, len(lists) + 1)) == [event.version for event in events]
+    held: dict[str, int] = {}
+    for make, topic_filter, qos in packets:
+        if make is subscribe:
+            held[topic_filter] = qos
+        elif make is unsubscribe:
+            held.pop(topic_filter, None)
+    newest = {one.topic_filter: int(one.qos) for one in lists[-1].subscriptions} if lists else {}
+    assert newest == held
