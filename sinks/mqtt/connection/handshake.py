@@ -106,6 +106,12 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
             reason_code=ReasonCode.RETAIN_NOT_SUPPORTED,
             codec=codec,
         )
+    if connect.will is not None and settings.routing.enabled and connect.will.topic.startswith("$"):
+        raise ConnectionRefused(
+            "the topic of the will begins with $, and only the server publishes there",
+            reason_code=ReasonCode.NOT_AUTHORIZED,
+            codec=codec,
+        )
     if connect.will is not None and (refusal := parts.judge_will(connect.will)) is not None:
         raise ConnectionRefused("the will is too large, or its topic has too many levels", reason_code=refusal, codec=codec)
     if connect.authentication_method is not None:

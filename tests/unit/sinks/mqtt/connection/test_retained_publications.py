@@ -182,6 +182,13 @@ def test_a_topic_of_the_server_is_refused_and_the_connection_stays(level: int, r
     assert not harness.connection.is_closed
 
 
+@pytest.mark.parametrize(("level", "answer"), [(4, "20020005"), (5, "2003008700")])
+def test_a_will_for_a_topic_of_the_server_is_refused(level: int, answer: str) -> None:
+    harness = Harness(routing=ROUTING)
+    will = (b"\x00" if level == 5 else b"") + text("$SYS/x") + text("gone")
+    assert harness.send(connect(level=level, flags=0x04, payload=text("c1") + will)) == bytes.fromhex(answer)
+
+
 @pytest.mark.parametrize(("routing", "is_refused"), [(ROUTING, False), (RoutingSettings(), True)])
 def test_a_will_with_will_retain_needs_routing(routing: RoutingSettings, is_refused: bool) -> None:
     harness = Harness(routing=routing)
