@@ -18,6 +18,7 @@ from sinks.kafka.append import EventLog
 from sinks.kafka.tail import CommandTail
 from sinks.mqtt.drain import Drain
 from sinks.mqtt.gateway import Gateway
+from sinks.mqtt.known_tables import NO_TABLES, RoutingView
 from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -130,7 +131,8 @@ async def run_gateway(
         clock_ns: Unix time, the same for all gateways.
     """
     try:
-        gateway = Gateway(settings, log, counters, clock_ns=clock_ns)
+        tables = NO_TABLES if matcher is None else RoutingView(settings.routing, matcher.tables, matcher.has_tables)
+        gateway = Gateway(settings, log, counters, clock_ns=clock_ns, tables=tables)
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
         if on_listening is not None:
@@ -141,7 +143,7 @@ async def run_gateway(
         if router is not None:
             router.start(gateway)
         if matcher is not None:
-            matcher.start()
+            matcher.start(gateway)
         stopping = asyncio.ensure_future(stop.wait())
         try:
             with (health or LoopHealth()).watching(gateway.missing) as check_health:

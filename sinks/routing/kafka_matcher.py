@@ -45,6 +45,7 @@ _POLL_S: Final = 0.2
 _UNCONFIRMED_POLL_S: Final = 0.02
 """While records are unconfirmed: their confirmations are handled between polls."""
 _MOST_RECORDS: Final = 500
+_REST_S: Final = 0.1
 _RESTART_PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0
 _BARRIER_S: Final = 10.0
@@ -85,10 +86,7 @@ class KafkaMatcher:
         self._own_clock = BrokerClock() if clock is None else None
         self._clock = clock or self._own_clock or BrokerClock()
         self._config = partial(client_config, host.bootstrap_servers, host.kafka_options)
-        self._new_reader: Callable[[TableListener | None], TableReader] = lambda listener: TableReader(
-            self.tables, settings, host, self.counters, now_ms=self._now_ms, listener=listener
-        )
-        self.reader = self._new_reader(None)
+        self.reader = TableReader(self.tables, settings, host, self.counters, now_ms=self._now_ms)
         self._too_large: set[PublicationPosition] = set()
         self.has_joined = False
         self._stopping = threading.Event()
@@ -96,9 +94,7 @@ class KafkaMatcher:
 
     def start(self, listener: TableListener | None = None) -> None:
         """listener: a process that holds connections."""
-        if listener is not None:
-            self.reader = self._new_reader(listener)
-        self.reader.start()
+        self.reader.start(listener)
         self._thread.start()
 
     def check(self) -> None:
@@ -123,6 +119,10 @@ class KafkaMatcher:
             await loop.run_in_executor(None, self._thread.join, timeout_s)
             self.reader.stop()
             await loop.run_in_executor(None, self.reader.join, timeout_s)
+
+    def has_tables(self) -> bool:
+        """Returns True if the tables are complete. Any thread may ask."""
+        return self.reader.is_complete
 
     def missing(self) -> Iterable[UnmetCondition]:
         """Returns what the matcher lacks. Any thread may ask."""
@@ -232,6 +232,7 @@ class _Routing:
 
     def run(self) -> None:
         """Routes what one poll returns. Raises KafkaFailed, MemberFenced."""
+        self._rest()
         batches = self.consumer.poll(_UNCONFIRMED_POLL_S if self._writer.has_unconfirmed else _POLL_S, _MOST_RECORDS)
         if batches:
             self._route(batches)
@@ -249,6 +250,13 @@ class _Routing:
             self._check_again_s = now_s + _CHECK_S
             if partition_counts(self._asking, self._settings, self._errors) != self._counts:
                 raise KafkaFailed("a topic has more partitions now")
+
+    def _rest(self) -> None:
+        """Lets publications gather while nobody subscribes to anything, because a request for each costs more than its match."""
+        if self.consumer.owned and not self._writer.has_unconfirmed and not self._reader.has_subscriptions:
+            self.consumer.pause()
+            self._reader.await_subscriptions(_REST_S)
+            self.consumer.resume()
 
     def _route(self, batches: dict[Partition, list[ConsumedRecord]]) -> None:
         ends = {partition: records[-1].offset + 1 for partition, records in batches.items()}

@@ -57,7 +57,6 @@ class TableReader:
         counters: MatcherCounters,
         *,
         now_ms: Callable[[], int],
-        listener: TableListener | None = None,
     ) -> None:
         """host: of the process. now_ms: the brokers' time."""
         self.is_complete = False
@@ -67,7 +66,7 @@ class TableReader:
         self._config = partial(client_config, host.bootstrap_servers, host.kafka_options)
         self._counters = counters
         self._now_ms = now_ms
-        self._listener = listener
+        self._listener: TableListener | None = None
         self._positions: dict[Partition, int] = {}
         """The offset of the next record of each partition."""
         self._moved = threading.Condition()
@@ -76,7 +75,8 @@ class TableReader:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inflight-routing-tables", daemon=True)
 
-    def start(self) -> None:
+    def start(self, listener: TableListener | None) -> None:
+        self._listener = listener
         self._thread.start()
 
     def stop(self) -> None:
@@ -108,6 +108,16 @@ class TableReader:
                     return False
                 self._moved.wait(left_s)
         return True
+
+    @property
+    def has_subscriptions(self) -> bool:
+        """Returns False while nobody subscribes to anything."""
+        return self._counters.subscriptions > 0
+
+    def await_subscriptions(self, timeout_s: float) -> None:
+        """Blocks until somebody subscribes to something, at most for this time."""
+        with self._moved:
+            self._moved.wait_for(lambda: self.has_subscriptions or self._stopping.is_set(), timeout_s)
 
     # --- on the reader's thread -----------------------------------------------------------------------------------------------
 

@@ -62,6 +62,12 @@ class RoutedTopics:
         headers = uplink_headers(client_id=publisher, inflight_id=f"{publisher}:{payload!r}", topic=topic, qos=QoS.AT_LEAST_ONCE)
         self.write(self.settings.uplink_topic, publisher, payload, headers)
 
+    def start_publishing(self, topic: str, payload: bytes) -> None:
+        """Publishes without a wait for Kafka."""
+        headers = uplink_headers(client_id="dev", inflight_id=f"dev:{payload!r}", topic=topic, qos=QoS.AT_LEAST_ONCE)
+        self._producer.produce(self.settings.uplink_topic, payload, b"dev", headers=headers)
+        self._producer.poll(0.001)
+
     def send(self, topic: str, payload: bytes = b"", *, retain: bool = False) -> None:
         headers = [("mqtt-topic", topic.encode()), ("mqtt-retain", b"true" if retain else b"false")]
         self.write(self.settings.publications_topic, "backend", payload, headers)

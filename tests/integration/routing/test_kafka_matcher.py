@@ -3,15 +3,19 @@
 import asyncio
 import subprocess
 import sys
+import time
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 
 from sinks.routing.kafka_matcher import KafkaMatcher
 from state.records.routing import SourceKind
 from tests.integration.routing.routed_topics import PARTITIONS, Copy, RoutedTopics
+from tests.support.inflight_process import InflightProcess
 from tests.support.kafka_topics import read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
@@ -164,3 +168,47 @@ def test_what_comes_after_the_first_start_is_routed_by_the_next(topics: RoutedTo
     topics.publish("t", b"while nobody ran")
     with matching(topics):
         assert [copy.value for copy in topics.copies(at_least=1)] == [b"while nobody ran"]
+
+
+def test_a_process_of_its_own_finishes_what_it_has_read(topics: RoutedTopics, tmp_path: Path) -> None:
+    topics.subscribe("client", "t")
+    options = (
+        "routing.enabled=true",
+        f"routing.group_id={topics.settings.group_id}",
+        f"topics.prefix={topics.prefix}",
+        f"kafka.bootstrap_servers={topics.host.bootstrap_servers}",
+        "metrics.matcher_port=0",
+    )
+    with InflightProcess(tmp_path, "matcher", "matcher", "--data-dir", str(tmp_path), settings=options) as process:
+        for number in range(100):
+            topics.send("t", b"%d" % number)
+        wait_until(lambda: metric(process, "inflight_matcher_partitions_owned") == 3 * PARTITIONS, "it owns the partitions")
+        assert urllib.request.urlopen(f"http://{process.ready['metrics']}/readyz").status == 200
+        topics.copies(at_least=100)
+        process.stop()
+    topics.send("t", b"100")
+    with matching(topics):
+        copies = topics.copies(at_least=101)
+    assert sorted(int(copy.value or b"") for copy in copies) == list(range(101)), "nothing twice"
+
+
+def metric(process: InflightProcess, name: str) -> float:
+    lines = urllib.request.urlopen(f"http://{process.ready['metrics']}/metrics").read().decode().splitlines()
+    return float(next(line.split()[1] for line in lines if line.startswith(name)))
+
+
+def test_no_publication_is_missed_when_the_first_one_subscribes(topics: RoutedTopics) -> None:
+    """While nobody subscribes, the matcher reads at intervals."""
+    with matching(topics) as matcher:
+        for number in range(1, 200, 2):
+            topics.publish("t", b"early", publisher=f"dev{number % 3}")
+            topics.subscribe("client", f"t/{number}", version=number)
+            topics.publish(f"t/{number}", b"%d" % number, publisher=f"dev{number % 5}")
+            topics.subscribe("client", version=number + 1)
+            time.sleep(0.001 * (number % 40))
+        topics.subscribe("client", "#", version=1_000)
+        topics.publish("t", b"last")
+        found = {copy.value for copy in topics.copies(at_least=1)}
+        wait_until(lambda: matcher.counters.publications >= 201, "all publications were read")
+        assert matcher.counters.publications == 201
+        assert b"last" in found

@@ -27,7 +27,7 @@ from tests.support.waiting import DEADLINE_S
 RUNNER = CliRunner()
 COMMANDS = (
     *("status", "top", "console", "sessions", "users", "up", "engine", "gateway", "bridge", "demo", "send", "topics", "jars"),
-    "config",
+    *("config", "matcher"),
 )
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib", "starlette", "uvicorn", "jinja2")
@@ -124,16 +124,27 @@ def test_send_without_kafka_gives_an_instruction() -> None:
     assert "Traceback" not in result.stderr
 
 
-@pytest.mark.parametrize("command", [["gateway"], ["bridge"], ["sessions", "restore", "lamp"]])
+@pytest.mark.parametrize("command", [["gateway"], ["bridge"], ["matcher"], ["sessions", "restore", "lamp"]])
 @pytest.mark.processes
 def test_a_process_without_kafka_names_the_address(command: list[str]) -> None:
     server = f"127.0.0.1:{free_port()}"
-    options = [f"kafka.bootstrap_servers={server}", "kafka.options.bootstrap_timeout_ms=500", "gateway.port=0"]
+    options = [
+        f"kafka.bootstrap_servers={server}",
+        "kafka.options.bootstrap_timeout_ms=500",
+        "gateway.port=0",
+        "routing.enabled=true",
+    ]
     result = run(*command, *(word for option in options for word in ("--set", option)))
     assert result.returncode == 1
     assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
     assert "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]." in result.stderr
     assert "Traceback" not in result.stderr
+
+
+def test_a_matcher_needs_routing() -> None:
+    result = RUNNER.invoke(app, ["matcher"])
+    assert result.exit_code != 0
+    assert "routing.enabled" in str(result.exception)
 
 
 @pytest.mark.parametrize("command", ["restore", "drop"])
