@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 import inflight
-from inflight.cli import administration, client, history, processes, sending, sessions, users
+from inflight.cli import administration, client, history, processes, routing, sending, sessions, users
 from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
@@ -46,6 +46,8 @@ app.command()(processes.bridge)
 app.command()(processes.matcher)
 app.command()(processes.demo)
 app.command()(sending.send)
+app.command()(routing.publish)
+app.command()(routing.subscriptions)
 app.command()(administration.topics)
 app.command()(administration.jars)
 app.command()(administration.config)

@@ -1,13 +1,13 @@
-"""Sends messages with the Producer and shows the progress, for `inflight send`."""
+"""Sends messages with the Producer and shows the progress, for `inflight send` and `inflight publish`."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from inflight import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult
+from inflight import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult, SomeSendsFailed
 from state.errors import InflightError
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
@@ -22,12 +22,18 @@ class SomeNotSent(InflightError):
 
 
 def send_messages(
-    settings: Settings, messages: Sequence[Mapping[str, Any]], *, attempts: int, timeout_ms: int, show_progress: bool
+    settings: Settings,
+    messages: Sequence[Mapping[str, Any]],
+    *,
+    attempts: int,
+    timeout_ms: int,
+    show_progress: bool,
+    are_published: bool = False,
 ) -> str:
-    """Sends all messages.
+    """Sends or publishes all messages.
 
     Args:
-        messages: Arguments of `Producer.send` for each message.
+        messages: Arguments of `Producer.send`, or of `Producer.publish`, for each message.
 
     Returns:
         The text to print: the id of a single message, or a summary.
@@ -42,14 +48,39 @@ def send_messages(
         _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer,
         _progress(show_progress, len(messages)) as count_outcome,
     ):
-        for outcome in _outcomes(producer, messages):
+        for outcome in _outcomes(producer.publish_async if are_published else producer.send_async, messages):
             outcomes.append(outcome)
             count_outcome(outcome)
+    _check(outcomes, settings)
+    if not show_progress and isinstance(outcomes[0], SendResult):
+        return outcomes[0].message_id
+    return _summary(outcomes)
+
+
+def send_to_clients(
+    settings: Settings, clients: Sequence[str], message: Mapping[str, Any], *, attempts: int, timeout_ms: int
+) -> str:
+    """Sends a message to all clients.
+
+    Args:
+        message: Further arguments of `Producer.send_many`.
+
+    Returns, Raises:
+        As `send_messages`.
+    """
+    with _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer:
+        try:
+            return producer.send_many(clients, **message)[0].message_id
+        except SomeSendsFailed as failure:
+            _check(failure.outcomes, settings)
+            raise
+
+
+def _check(outcomes: Sequence[SendResult | SendFailed | InvalidMessage], settings: Settings) -> None:
+    """Raises what `send_messages` raises."""
     failures = [outcome for outcome in outcomes if not isinstance(outcome, SendResult)]
     if not failures:
-        if not show_progress and isinstance(outcomes[0], SendResult):
-            return outcomes[0].message_id
-        return _summary(outcomes)
+        return
     first = failures[0]
     if len(failures) < len(outcomes):
         texts = "\n".join(str(failure) for failure in failures[:_SHOWN_FAILURES])
@@ -66,6 +97,7 @@ def producer_settings(settings: Settings) -> ProducerSettings:
     """Returns Producer settings for this installation: its topics, limits and Kafka login."""
     return ProducerSettings(
         topic=settings.topics.messages,
+        publications_topic=settings.topics.publications,
         throttle_topic=settings.topics.throttle,
         max_payload_bytes=settings.engine.max_payload_bytes,
         max_headers_bytes=settings.engine.max_headers_bytes,
@@ -85,13 +117,15 @@ def _producer(settings: Settings, *, attempts: int, timeout_ms: int) -> Producer
     )
 
 
-def _outcomes(producer: Producer, messages: Sequence[Mapping[str, Any]]) -> Iterator[SendResult | SendFailed | InvalidMessage]:
+def _outcomes(
+    begin: Callable[..., Future[SendResult]], messages: Sequence[Mapping[str, Any]]
+) -> Iterator[SendResult | SendFailed | InvalidMessage]:
     """Yields the outcomes in the order of the messages, as soon as known. At most a thousand messages are sent at a time."""
     for start in range(0, len(messages), 1_000):
         futures: list[Future[SendResult] | InvalidMessage] = []
         for message in messages[start : start + 1_000]:
             try:
-                futures.append(producer.send_async(**message))
+                futures.append(begin(**message))
             except InvalidMessage as refusal:
                 futures.append(refusal)
         for future in futures:

@@ -7,13 +7,16 @@ from enum import Enum, auto
 from state.commands import Transition
 from streaming.history.sources.kafka_rows import REPLAYED
 from streaming.history.times import iso_utc, time_of_day
-from streaming.history.trace import DEAD_LETTER, RECEIPT, SUBMITTED, TraceStep
+from streaming.history.trace import DEAD_LETTER, PUBLISHED, RECEIPT, SUBMITTED, TraceStep
 
 
 class Whereabouts(Enum):
-    """Where a message is. UNREAD: in Kafka, no session has read it. QUEUE, WIRE, HANDSHAKE: with its client's session."""
+    """Where a message is. UNREAD: in Kafka, no session has read it. NOWHERE: routed to a client that does not get it.
+    QUEUE, WIRE, HANDSHAKE: with its client's session.
+    """
 
     UNREAD = auto()
+    NOWHERE = auto()
     QUEUE = auto()
     WIRE = auto()
     HANDSHAKE = auto()
@@ -41,6 +44,7 @@ _PLACES = {
     REPLAYED: Whereabouts.UNREAD,
     RECEIPT: Whereabouts.ENDED,
     Transition.FINISHED.value: Whereabouts.ENDED,
+    Transition.ROUTED_NOWHERE.value: Whereabouts.NOWHERE,
     Transition.PUBREC.value: Whereabouts.HANDSHAKE,
     Transition.PUBREL_SENT.value: Whereabouts.HANDSHAKE,
     **{step.value: Whereabouts.QUEUE for step in _QUEUED},
@@ -50,13 +54,21 @@ _PLACES = {
 
 
 def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
-    """Returns what has become of the message, for each of its clients. steps: oldest first."""
+    """Returns what has become of the message, for each of its clients. steps: oldest first.
+
+    A publication that no client got has one fate, without a client.
+    """
     newest: dict[str, TraceStep] = {}
     for step in steps:
         if step.step in _PLACES:
             newest[step.client_id] = step
     dead = {step.client_id for step in steps if step.step == DEAD_LETTER}
-    return [_fate(step, is_dead=client_id in dead) for client_id, step in newest.items()]
+    found = [_fate(step, is_dead=client_id in dead) for client_id, step in newest.items()]
+    if not found and (published := [step for step in steps if step.step == PUBLISHED]):
+        at = time_of_day(iso_utc(published[-1].time_ms))
+        sentence = f"was published at {at}, and no client has it: nobody subscribed to its topic, or no matcher has read it yet"
+        return [MessageFate(client_id="", whereabouts=Whereabouts.UNREAD, sentence=sentence)]
+    return found
 
 
 def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
@@ -64,7 +76,9 @@ def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
     at = time_of_day(iso_utc(step.time_ms))
     match whereabouts:
         case Whereabouts.UNREAD:
-            sentence = f"Kafka has it since {at}, and no session has read it yet"
+            sentence = f"Kafka has it for {client} since {at}, and no session has read it yet"
+        case Whereabouts.NOWHERE:
+            sentence = f"{client} has it not: at {at} it had no session, or had unsubscribed"
         case Whereabouts.QUEUE:
             sentence = f"waits in {client}'s queue since {at}"
         case Whereabouts.WIRE:

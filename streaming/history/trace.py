@@ -1,9 +1,10 @@
 """Tells the life of one message, in order, from the rows of a source (streaming/history/sources):
 
-1. the record by which a backend gave it to us, as the step `submitted`, where the source has it;
-2. every ledger row with the message id;
-3. every dead letter with it, as the step `dead letter`, after the ledger row of the session that wrote it;
-4. its receipts, as the step `receipt`, of clients of which the ledger has no `finished` (for example with engine.ledger off).
+1. a publication that was routed, as the step `published`, where the source has it;
+2. the record by which a backend or a matcher gave it to us for a client, as the step `submitted`, where the source has it;
+3. every ledger row with the message id;
+4. every dead letter with it, as the step `dead letter`, after the ledger row of the session that wrote it;
+5. its receipts, as the step `receipt`, of clients of which the ledger has no `finished` (for example with engine.ledger off).
 
 The order is time, then the session's own order within a micro-batch.
 """
@@ -18,6 +19,7 @@ from streaming.history.sources.source import MessageRows, Row, Source
 from streaming.history.times import iso_utc
 
 DEAD_LETTER: Final = "dead letter"
+PUBLISHED: Final = "published"
 SUBMITTED: Final = "submitted"
 RECEIPT: Final = "receipt"
 _FINISHED: Final = Transition.FINISHED.value
@@ -27,6 +29,7 @@ _FINISHED: Final = Transition.FINISHED.value
 class TraceStep:
     """A thing that happened to the message.
 
+    client_id: Of `published`: the device that published it; empty = a backend did.
     time_ms: Since 1970; a record may name any time. packet_id, outcome: None = does not apply. attempt: 0 = does not apply.
     """
 
@@ -58,7 +61,8 @@ def trace(source: Source, message_id: str) -> list[TraceStep]:
 def in_order(rows: MessageRows) -> list[TraceStep]:
     """Returns the steps that the rows say, oldest first."""
     finished = {row["client_id"] for row in rows.ledger if row["transition"] == _FINISHED}
-    keyed = [((row["time_ms"], 0, *_position(row), 0), _submitted_step(row)) for row in rows.submitted]
+    keyed = [((row["time_ms"], -1, *_position(row), 0), _published_step(row)) for row in rows.published]
+    keyed += [((row["time_ms"], 0, *_position(row), 0), _submitted_step(row)) for row in rows.submitted]
     keyed += [((row["batch_ms"], 1, *_position(row), row["row_index"]), ledger_step(row)) for row in rows.ledger]
     keyed += [((row["died_ms"], 2, *_position(row), 0), _letter_step(row)) for row in rows.dead_letters]
     keyed += [
@@ -82,6 +86,12 @@ def ledger_step(row: Row) -> TraceStep:
         reason_code=row["reason_code"],
         detail=row["detail"],
     )
+
+
+def _published_step(row: Row) -> TraceStep:
+    at = position(row["kafka_topic"], row["kafka_partition"], row["kafka_offset"])
+    to = f"given back to {row['share']}" if row["share"] else f"to {row['topic']}"
+    return TraceStep(time_ms=row["time_ms"], client_id=row["publisher"], step=PUBLISHED, detail=f"{to}, record {at}")
 
 
 def _submitted_step(row: Row) -> TraceStep:

@@ -42,6 +42,9 @@ class KafkaSource:
     def of_message(self, message_id: str) -> MessageRows:
         topics = self._settings.topics
         names = [*self._topics[LEDGER.name], *self._topics[DEAD_LETTERS.name], *self._topics[RECEIPTS.name], topics.messages]
+        if self._settings.routing.enabled:
+            # Backends choose the key of a publication, so with a client only what that client published can be found.
+            names += [topics.uplink] if self._limits.client_id else [topics.uplink, topics.publications]
         found = RowsOfMessage(message_id, topics, self._limits.client_id)
         with reading(self._settings) as reader:
             ranges = reader.ranges(names, self._limits)

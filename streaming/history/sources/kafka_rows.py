@@ -10,6 +10,10 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from state.records.dead_letters import TABLE
+from state.records.messages import TOPIC
+from state.records.publications import SHARE
+from state.records.routing import RECIPIENT_PREFIX
+from state.records.uplink import INFLIGHT_ID
 from streaming.archive.cells import KafkaRecord, PlainCells
 from streaming.archive.rows import message_id_of, plain_dead_letter_row, plain_ledger_rows, plain_receipt_row
 from streaming.history.sources.source import MessageRows, Row
@@ -36,6 +40,9 @@ class RowsOfMessage:
 
     def add(self, record: KafkaRecord) -> None:
         """Adds what a record of one of the topics says about the message. Skips bytes that nobody can read."""
+        if record.topic == self._topics.messages:
+            self._add_submitted(record)
+            return
         if self._client_id is not None and (record.key or b"").decode(errors="replace") != self._client_id:
             return
         topics, rows = self._topics, self.rows
@@ -46,13 +53,29 @@ class RowsOfMessage:
             row = plain_receipt_row(record) if self._is_new(record) else None
             if row is not None and row["message_id"] == self._message_id:
                 rows.receipts.append(row)
+        elif record.topic in (topics.uplink, topics.publications):
+            is_uplink = record.topic == topics.uplink
+            if _publication_id(record, is_uplink=is_uplink) == self._message_id:
+                self._add_published(record, is_uplink=is_uplink)
         elif message_id_of(PlainCells(record)) == self._message_id:
-            if record.topic == topics.messages:
-                rows.submitted.append(_submitted_row(record))
-            else:
-                row = plain_dead_letter_row(record)
-                if all(row["dead_letter_id"] != known["dead_letter_id"] for known in rows.dead_letters):
-                    rows.dead_letters.append(row)
+            row = plain_dead_letter_row(record)
+            if all(row["dead_letter_id"] != known["dead_letter_id"] for known in rows.dead_letters):
+                rows.dead_letters.append(row)
+
+    def _add_published(self, record: KafkaRecord, *, is_uplink: bool) -> None:
+        publisher = (record.key or b"").decode(errors="replace") if is_uplink else ""
+        row = _published_row(record, publisher)
+        # The engine may have written it twice. Of a backend a second one is a second attempt.
+        if not is_uplink or not any(row["publisher"] == known["publisher"] for known in self.rows.published):
+            self.rows.published.append(row)
+
+    def _add_submitted(self, record: KafkaRecord) -> None:
+        of = PlainCells(record)
+        if message_id_of(of) != self._message_id:
+            return
+        for client_id in recipients_of(record):
+            if self._client_id in (None, client_id):
+                self.rows.submitted.append({"client_id": client_id, **_place(of)})
 
     def _is_new(self, record: KafkaRecord) -> bool:
         """True if the record names the message and is no copy of an earlier one."""
@@ -63,11 +86,32 @@ class RowsOfMessage:
         return True
 
 
-def _submitted_row(record: KafkaRecord) -> Row:
-    """Returns the row of a record of `inflight.messages`."""
+def recipients_of(record: KafkaRecord) -> list[str]:
+    """Returns the clients that a record of `inflight.messages` is for."""
+    if record.key is not None:
+        return [record.key.decode(errors="replace")]
+    return [name.removeprefix(RECIPIENT_PREFIX) for name, _ in record.headers if name.startswith(RECIPIENT_PREFIX)]
+
+
+def _publication_id(record: KafkaRecord, *, is_uplink: bool) -> str:
+    """Returns the message id that the publication has with every client."""
+    of = PlainCells(record)
+    message_id: str = of.first(of.header(INFLIGHT_ID), of.position()) if is_uplink else message_id_of(of)
+    return message_id
+
+
+def _published_row(record: KafkaRecord, publisher: str) -> Row:
     of = PlainCells(record)
     return {
-        "client_id": of.first(of.key, ""),
+        "publisher": publisher,
+        "topic": of.first(of.header(TOPIC), ""),
+        "share": of.first(of.header(SHARE), ""),
+        **_place(of),
+    }
+
+
+def _place(of: PlainCells) -> Row:
+    return {
         "time_ms": of.time_ms,
         "kafka_topic": of.topic,
         "kafka_partition": of.partition,

@@ -84,6 +84,7 @@ def merged(archived: MessageRows, newer: MessageRows) -> MessageRows:
         ledger=_with_new(archived.ledger, newer.ledger, _CONTENT),
         dead_letters=_with_new(archived.dead_letters, newer.dead_letters, ["dead_letter_id"]),
         receipts=newer.receipts,
+        published=newer.published,
         submitted=newer.submitted,
     )
 

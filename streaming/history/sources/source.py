@@ -48,17 +48,20 @@ class MessageRows:
         ledger: Rows of the table `ledger`.
         dead_letters: Rows of the table `dead_letters`.
         receipts: Rows of the table `receipts`; only from a source that is no table.
-        submitted: The records by which backends gave the message to us: client_id, time_ms, kafka_topic, kafka_partition,
+        published: The publications that were routed: publisher, topic, share, time_ms, kafka_topic, kafka_partition,
             kafka_offset; only from a source that is no table.
+        submitted: The records by which backends or matchers gave the message to us, one for each client: client_id, time_ms,
+            kafka_topic, kafka_partition, kafka_offset; only from a source that is no table.
     """
 
     ledger: list[Row] = field(default_factory=list)
     dead_letters: list[Row] = field(default_factory=list)
     receipts: list[Row] = field(default_factory=list)
+    published: list[Row] = field(default_factory=list)
     submitted: list[Row] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.ledger or self.dead_letters or self.receipts or self.submitted)
+        return bool(self.ledger or self.dead_letters or self.receipts or self.published or self.submitted)
 
 
 class Source(Protocol):

@@ -1,6 +1,7 @@
 """The command line: what can be known without Kafka, Spark or a device."""
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -11,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
 import inflight
 from inflight.cli import app, main
 from inflight.cli.options import load_for_running_system
+from inflight.cli.sending import _clients
 from inflight.local.child_process import free_port, is_free
 from inflight.local.endpoints import Endpoints
 from state.events import DropRequested, RestoreRequested, SessionPurged
@@ -27,7 +30,7 @@ from tests.support.waiting import DEADLINE_S
 RUNNER = CliRunner()
 COMMANDS = (
     *("status", "top", "console", "sessions", "users", "up", "engine", "gateway", "bridge", "demo", "send", "topics", "jars"),
-    *("config", "matcher"),
+    *("config", "matcher", "publish", "subscriptions"),
 )
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib", "starlette", "uvicorn", "jinja2")
@@ -113,6 +116,46 @@ def test_send_refuses_what_breaks_the_contract_of_messages(arguments: list[str],
     result = RUNNER.invoke(app, ["send", "client", "topic", *arguments])
     assert result.exit_code == 2
     assert words in result.output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["client"], "CLIENT and TOPIC"),
+        (["client", "topic", "--client", "other"], "only TOPIC"),
+        (["topic", "--client", "a", "--payload", "x", "--count", "2"], "to one client"),
+        (["topic", "--clients-file", os.devnull], "names no client"),
+    ],
+)
+def test_send_refuses_an_unclear_choice_of_clients(arguments: list[str], words: str) -> None:
+    result = RUNNER.invoke(app, ["send", *arguments])
+    assert result.exit_code == 2
+    assert re.search(words, result.output)
+
+
+def test_a_file_names_many_clients(tmp_path: Path) -> None:
+    file = tmp_path / "clients.txt"
+    file.write_text("gate 1\n\ngate-2\n")
+    assert _clients("topic", None, ["gate-0"], file) == ["gate-0", "gate 1", "gate-2"]
+    file.write_bytes(b"\xff\n")
+    with pytest.raises(typer.BadParameter, match="not UTF-8"):
+        _clients("topic", None, None, file)
+
+
+@pytest.mark.parametrize("arguments", [["publish", "--topic", "a", "--payload", "x"], ["subscriptions", "--topic", "a"]])
+def test_commands_of_routing_say_that_nobody_routes(
+    arguments: list[str], main_with: Callable[..., tuple[object, str, str]]
+) -> None:
+    code, output, errors = main_with(*arguments, "--set", "routing.enabled=false")
+    assert (code, output) == (1, "")
+    assert "nobody routes: routing.enabled is false" in errors
+
+
+@pytest.mark.parametrize("arguments", [[], ["--topic", "a", "--client", "c"], ["--topic", "a/#"]])
+def test_subscriptions_are_those_of_a_topic_or_of_a_client(arguments: list[str]) -> None:
+    result = RUNNER.invoke(app, ["subscriptions", *arguments])
+    assert result.exit_code == 2
+    assert "--topic" in result.output
 
 
 @pytest.mark.processes

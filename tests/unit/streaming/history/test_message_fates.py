@@ -14,7 +14,7 @@ def step(name: str, client_id: str = "gate-1", outcome: str | None = None) -> Tr
 @pytest.mark.parametrize(
     ("steps", "whereabouts", "sentence"),
     [
-        (["submitted"], Whereabouts.UNREAD, f"Kafka has it since {AT}, and no session has read it yet"),
+        (["submitted"], Whereabouts.UNREAD, f"Kafka has it for gate-1 since {AT}, and no session has read it yet"),
         (["submitted", "accepted", "queued"], Whereabouts.QUEUE, f"waits in gate-1's queue since {AT}"),
         (["sent", "resent", "connected"], Whereabouts.WIRE, f"was sent to gate-1 at {AT} and is not acknowledged yet"),
         (["sent", "pubrec"], Whereabouts.HANDSHAKE, "gate-1 has it; its QoS 2 handshake is not over"),
@@ -36,3 +36,11 @@ def test_a_message_that_ended_says_as_what_for_each_client() -> None:
         f"ended as expired for b at {AT}; it is a dead letter",
     ]
     assert not any(fate.whereabouts.is_with_session for fate in fates(steps))
+
+
+def test_a_publication_that_nobody_got_says_so() -> None:
+    (fate,) = fates([step("published", "pump")])
+    assert fate.client_id == ""
+    assert "no client has it" in fate.sentence
+    (fate,) = fates([step("published", "pump"), step("submitted"), step("routed_nowhere")])
+    assert (fate.client_id, fate.whereabouts) == ("gate-1", Whereabouts.NOWHERE)

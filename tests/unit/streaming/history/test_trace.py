@@ -59,3 +59,19 @@ def test_a_step_of_any_time_is_shown(time_ms: int, shown: str) -> None:
     submitted = {"client_id": "c", "time_ms": time_ms, "kafka_topic": "messages", "kafka_partition": 0, "kafka_offset": 0}
     steps = in_order(MessageRows(ledger=[ledger_row("accepted")], submitted=[submitted]))
     assert shown in [step.as_json()["time"] for step in steps]
+
+
+def test_a_publication_comes_before_what_became_of_it() -> None:
+    place = {"time_ms": T0, "kafka_partition": 3, "kafka_offset": 9}
+    published = {"publisher": "pump", "topic": "plant/1", "share": "", "kafka_topic": "uplink", **place}
+    returned = {**published, "publisher": "", "share": "$share/g/plant/+", "kafka_topic": "publications", "time_ms": T0 + 9}
+    submitted = {"client_id": "c", "kafka_topic": "messages", **place, "kafka_partition": 0}
+    steps = in_order(MessageRows(ledger=[ledger_row("sent")], published=[published, returned], submitted=[submitted]))
+    assert [(step.step, step.client_id) for step in steps] == [
+        ("published", "pump"),
+        ("submitted", "c"),
+        ("sent", "c"),
+        ("published", ""),
+    ]
+    assert steps[0].detail == "to plant/1, record uplink-3-9"
+    assert "given back to $share/g/plant/+" in steps[3].detail

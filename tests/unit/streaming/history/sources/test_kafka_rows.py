@@ -136,3 +136,27 @@ def test_unknown_fields_of_a_newer_version_are_ignored() -> None:
     )
     assert [row["transition"] for row in rows.ledger] == ["teleported"]
     assert [row["outcome"] for row in rows.receipts] == ["delivered"]
+
+
+def routed(*clients: str, topic: str = TOPICS.messages, key: bytes | None = None, **headers: bytes) -> FakeRecord:
+    named = [(name.replace("_", "-"), value) for name, value in headers.items()]
+    named += [(f"recipient-{client}", b"\x01...") for client in clients]
+    return FakeRecord(topic=topic, key=key, value=b"p", headers=named)
+
+
+def test_a_record_with_recipients_is_a_step_of_each() -> None:
+    record, other = routed("c1", "c2", message_id=b"m"), routed("c1", message_id=b"n")
+    assert [row["client_id"] for row in rows_of(record, other, message_id="m").submitted] == ["c1", "c2"]
+    assert [row["client_id"] for row in rows_of(record, message_id="m", client_id="c2").submitted] == ["c2"]
+    assert not rows_of(record, message_id="m", client_id="c3")
+
+
+def test_a_publication_is_found_by_the_id_that_its_copies_have() -> None:
+    device = routed(topic=TOPICS.uplink, key=b"pump", inflight_id=b"pump:1:9", mqtt_topic=b"plant/1")
+    backend = routed(topic=TOPICS.publications, key=b"plant/1", message_id=b"job", mqtt_topic=b"plant/1")
+    returned = routed(topic=TOPICS.publications, message_id=b"job", mqtt_topic=b"plant/1", mqtt_share=b"$share/g/plant/+")
+    (published,) = rows_of(device, device, backend, message_id="pump:1:9").published
+    assert (published["publisher"], published["topic"], published["kafka_topic"]) == ("pump", "plant/1", TOPICS.uplink)
+    assert [row["share"] for row in rows_of(device, backend, returned, message_id="job").published] == ["", "$share/g/plant/+"]
+    unnamed = routed(topic=TOPICS.publications, mqtt_topic=b"a")
+    assert len(rows_of(unnamed, message_id=f"{TOPICS.publications}-2-7").published) == 1

@@ -1,0 +1,111 @@
+"""The commands of routing on a real Kafka. What engine and matcher would write, the test writes."""
+
+import json
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaProducer
+from typer.testing import CliRunner
+
+from inflight.cli import app
+from state.commands import EndSubscriptions
+from state.model import QoS, Routing, Subscription
+from state.records.ledger import LedgerRow, encode_ledger_rows
+from state.records.routing import encode_routing
+from state.records.subscriptions import SubscriptionList, encode_subscriptions, subscriptions_record
+from streaming.config.settings import Settings
+from tests.support.kafka_topics import create_topics, read_topic
+from tests.support.shared import SharedKafka
+
+Command = Callable[..., list[dict[str, Any]]]
+PREFIX = f"routing-{uuid.uuid4().hex[:8]}"
+TOPICS = Settings(topics={"prefix": PREFIX}).topics
+
+
+@pytest.fixture
+def producer(kafka: SharedKafka) -> Iterator[KafkaProducer]:
+    names = TOPICS.messages, TOPICS.publications, TOPICS.subscriptions, TOPICS.uplink, TOPICS.ledger, TOPICS.receipts
+    create_topics(kafka.bootstrap_servers, *names, TOPICS.dead_letters, TOPICS.throttle, partitions=3)
+    made = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def inflight(kafka: SharedKafka, producer: KafkaProducer, tmp_path: Path) -> Callable[..., str]:
+    """Runs a command, and returns its standard output."""
+    options = (f"kafka.bootstrap_servers={kafka.bootstrap_servers}", f"topics.prefix={PREFIX}", "routing.enabled=true")
+
+    def run(*arguments: str) -> str:
+        chosen = [word for option in options for word in ("--set", option)]
+        result = CliRunner().invoke(app, [*arguments, "--data-dir", str(tmp_path), *chosen])
+        assert result.exit_code == 0, (result.output, result.exception)
+        return result.stdout
+
+    return run
+
+
+def documents(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def subscribe(producer: KafkaProducer, client_id: str, *filters: str, version: int = 1) -> None:
+    subscriptions = tuple(Subscription(topic_filter=name, qos=QoS.EXACTLY_ONCE) for name in filters)
+    value = encode_subscriptions(SubscriptionList(connection_id=5, version=version, subscriptions=subscriptions))
+    producer.send(TOPICS.subscriptions, key=client_id.encode(), value=value).get(30)
+
+
+def test_subscribers_are_those_of_the_highest_lists(inflight: Callable[..., str], producer: KafkaProducer) -> None:
+    subscribe(producer, "north", "plant/+")
+    subscribe(producer, "south", "plant/1", version=2)
+    subscribe(producer, "south", version=1)
+    subscribe(producer, "worker", "$share/crew/plant/#", "alerts")
+    subscribe(producer, "gone", "plant/1")
+    end = subscriptions_record(TOPICS.subscriptions, "gone", EndSubscriptions(connection_id=5))
+    producer.send(end.topic, key=end.key, value=None, headers=[(header.key, header.value) for header in end.headers]).get(30)
+    found = documents(inflight("subscriptions", "--topic", "plant/1", "--json"))
+    assert [(one["client_id"], one["topic_filter"], one["group"], one["is_online"]) for one in found] == [
+        ("north", "plant/+", "", None),
+        ("south", "plant/1", "", None),
+        ("worker", "plant/#", "crew", None),
+    ]
+    filters = documents(inflight("subscriptions", "--client", "worker", "--json"))
+    assert [one["topic_filter"] for one in filters] == ["plant/#", "alerts"]
+    table = inflight("subscriptions", "--topic", "plant/1")
+    assert "south" in table
+    assert "gone" not in table
+
+
+def test_a_publication_is_traced_to_each_of_its_clients(
+    inflight: Callable[..., str], producer: KafkaProducer, kafka: SharedKafka
+) -> None:
+    message_id = inflight("publish", "--topic", "plant/1", "--payload", "20", "--retain", "--qos", "2").strip()
+    assert "and no client has it" in inflight("trace", message_id)
+    (record,) = read_topic(kafka.bootstrap_servers, TOPICS.publications)
+    assert (record.key, record.value) == (b"plant/1", b"20")
+    routing = encode_routing(Routing(source=2, mark=0, connection_id=5, version=1, qos=QoS.EXACTLY_ONCE))
+    headers = [header for header in record.headers if header[0] != "mqtt-retain"]
+    headers += [("recipient-north", routing), ("recipient-south", routing)]
+    producer.send(TOPICS.messages, value=b"20", headers=headers, partition=1).get(30)
+    for name, transition in ("north", "sent"), ("south", "routed_nowhere"):
+        row = LedgerRow(client_id=name, batch_ms=4_000_000_000_000, transition=transition, time_ms=1, message_id=message_id)
+        producer.send(TOPICS.ledger, key=name.encode(), value=encode_ledger_rows([row])).get(30)
+    steps = documents(inflight("trace", message_id, "--json"))
+    assert [(step["step"], step["client_id"]) for step in steps[:1]] == [("published", "")]
+    assert {(step["step"], step["client_id"]) for step in steps[1:]} == {
+        ("submitted", "north"), ("submitted", "south"), ("sent", "north"), ("routed_nowhere", "south")
+    }  # fmt: skip
+    shown = inflight("trace", message_id)
+    assert "was sent to north at" in shown
+    assert "south has it not" in shown
+
+
+def test_one_command_sends_to_many_clients(inflight: Callable[..., str], producer: KafkaProducer, tmp_path: Path) -> None:
+    file = tmp_path / "clients"
+    file.write_text("gate-1\ngate-2\n")
+    message_id = inflight("send", "--client", "gate-0", "--clients-file", str(file), "cmd/open", "--payload", "now").strip()
+    steps = documents(inflight("trace", message_id, "--json"))
+    assert {(step["step"], step["client_id"]) for step in steps} == {("submitted", f"gate-{number}") for number in range(3)}
