@@ -101,7 +101,9 @@ class KafkaGeneration:
         # All topics, not this one: a broker may create one that it is asked for.
         self._partitions = self._producer.partition_counts(_ASK_S).get(self._topic, 0)
         if not self._partitions:
-            raise TopicUnknown(f"topic {self._topic} does not exist, or may not be described; create it with `inflight topics`")
+            how = " (with routing.enabled = true)" if self._topic == self._settings.publications_topic else ""
+            what = f"topic {self._topic} does not exist, or may not be described"
+            raise TopicUnknown(f"{what}; create it with `inflight topics`{how}")
         self._largest = _largest_record_bytes(self._servers, self._settings)
 
     def hand_over(self, send: Send) -> bool:

@@ -1,8 +1,11 @@
 """`publish` and `send_many` against a real broker: which records are in which partitions, and in which order."""
 
+import subprocess
+import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from kafka import KafkaProducer
@@ -16,6 +19,7 @@ from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
+EXAMPLE = Path(__file__).parents[3] / "examples" / "publish.py"
 
 
 @pytest.fixture
@@ -88,3 +92,14 @@ def test_publications_of_a_key_keep_their_order(kafka: SharedKafka, settings: Pr
         assert {record.partition for record in mine} == {partition_of(key, PARTITIONS)}
     assert len(records) == 301
     assert dict(next(record for record in records if record.value == b"0").headers)["mqtt-retain"] == b"true"
+
+
+def test_the_example_publishes_and_sends_to_a_thousand_lamps(kafka: SharedKafka, settings: ProducerSettings) -> None:
+    prefix = settings.topic.removesuffix(".messages")
+    command = [sys.executable, str(EXAMPLE), kafka.bootstrap_servers, prefix]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    published, sent = ran.stdout.splitlines()
+    (record,) = read_topic(kafka.bootstrap_servers, settings.publications_topic)
+    assert published == f"published {dict(record.headers)['message-id'].decode()}"
+    assert sent == "sent to 1000 lamps; not to []"
+    assert sum(len(recipients(record)) for record in read_topic(kafka.bootstrap_servers, settings.topic)) == 1_000
