@@ -8,6 +8,7 @@ from typing import Any, Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from inflight import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult, SomeSendsFailed
+from inflight.cli.logs import configure_logging
 from state.errors import InflightError
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
@@ -108,6 +109,7 @@ def producer_settings(settings: Settings) -> ProducerSettings:
 
 
 def _producer(settings: Settings, *, attempts: int, timeout_ms: int) -> Producer:
+    configure_logging()  # to standard error: standard output is for message ids
     return Producer(
         settings.kafka.bootstrap_servers,
         settings=producer_settings(settings),

@@ -164,6 +164,7 @@ def test_send_without_kafka_gives_an_instruction() -> None:
     result = run("send", "client", "topic", "--payload", "x", *options)
     assert result.returncode == 1
     assert "check that `inflight up` runs" in result.stderr
+    assert result.stdout == "", "it is for message ids"
     assert "Traceback" not in result.stderr
 
 
