@@ -45,6 +45,7 @@ def console_app(settings: Settings, live: Live, worker: QueryWorker, history: Hi
         *query_routes("/sessions", "sessions.html", page_queries.sessions),
         *query_routes("/client", "client.html", page_queries.client),
         *query_routes("/trace", "trace.html", page_queries.trace),
+        *query_routes("/topic", "topic.html", page_queries.topic),
         *query_routes("/dead-letters", "dead_letters.html", page_queries.dead_letters),
         *query_routes("/dead-letter", "dead_letter.html", page_queries.dead_letter),
         *ReplayPages(pages, worker, form, history, is_allowed=console.allow_replay).routes(),

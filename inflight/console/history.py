@@ -2,6 +2,7 @@
 
 import base64
 import re
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,6 +13,7 @@ from inflight.local.spark_jars import spark_jars
 from inflight.status.client import fate_sentences
 from inflight.status.measurements import SessionTotals
 from inflight.status.sessions import totals_of_checkpoint, totals_of_engine
+from sinks.mqtt_topics import is_topic_name
 from state.model import DEAD_LETTERED, Outcome
 from streaming.config.settings import Settings
 from streaming.history import dead_letters, plain_letters, trace
@@ -24,6 +26,13 @@ from streaming.history.recent import RecentSteps, newest_messages, recent_steps
 from streaming.history.session import HistorySession
 from streaming.history.sources.merged import source_of
 from streaming.history.sources.source import Source, SourceChoice, SourceLimits
+from streaming.history.subscriptions import (
+    RetainedMessage,
+    Subscriber,
+    read_retained,
+    read_subscriptions,
+    subscribers_of,
+)
 from streaming.history.trace import TraceStep
 
 MAX_ROWS: Final = 100
@@ -101,6 +110,21 @@ class Letters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicView:
+    """What a matcher knows of a topic.
+
+    Attributes:
+        subscribers: The first ones; none for a filter.
+        count: All subscriptions that match.
+        retained: The first retained messages of the topic, or of all topics that the filter matches.
+    """
+
+    subscribers: tuple[Subscriber, ...]
+    count: int
+    retained: tuple[RetainedMessage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedReplay:
     """A dead letter that would be sent."""
 
@@ -160,6 +184,16 @@ class History:
 
     def newest(self, on_progress: Progress) -> RecentSteps:
         return newest_messages(self._settings, max_records=_NEWEST_RECORDS, most=_NEWEST_MESSAGES, on_progress=on_progress)
+
+    def topic(self, topic: str, on_progress: Progress) -> TopicView:
+        """topic: a valid name or filter."""
+        settings = self._settings
+        if not settings.routing.enabled:
+            raise NothingFound("nobody routes: routing.enabled is false, so there are neither subscribers nor retained messages")
+        found = subscribers_of(read_subscriptions(settings, on_progress), topic) if is_topic_name(topic) else []
+        now_ms = time.time_ns() // 1_000_000
+        retained = read_retained(settings, topic, on_progress, now_ms=now_ms, most=MAX_ROWS, payload_bytes=_PAYLOAD_BYTES)
+        return TopicView(subscribers=tuple(found[:MAX_ROWS]), count=len(found), retained=tuple(retained))
 
     def letters(self, chosen: LettersFilter) -> Letters:
         source = self._source(chosen.client_id)

@@ -8,6 +8,7 @@ from starlette.exceptions import HTTPException
 
 from inflight.console.history import REASONS, History, LettersFilter, is_letter_id
 from inflight.console.query_page import PageQuery
+from sinks.mqtt_topics import is_shared, is_topic_filter
 
 SESSIONS: Final = ("sessions",)
 """Cache key of the query for the totals of all sessions."""
@@ -44,6 +45,15 @@ class PageQueries:
         return {
             "trace": PageQuery(("trace", message_id, client_id), lambda progress: history.trace(message_id, client_id, progress))
         }
+
+    def topic(self, query: QueryParams) -> Mapping[str, PageQuery]:
+        """Uses `topic`: a topic name or a filter."""
+        history, topic = self._history, query.get("topic", "")
+        if not topic:
+            return {}
+        if is_shared(topic) or not is_topic_filter(topic):
+            raise HTTPException(400, f"{topic[:80]!r} is neither a topic name nor a filter that a subscription may have")
+        return {"topic": PageQuery(("topic", topic), lambda progress: history.topic(topic, progress))}
 
     def dead_letters(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """Uses `client` and `reason`, as in `letters_filter`."""

@@ -1,13 +1,18 @@
-"""Reads `inflight.subscriptions` to its end, and says who would get a message of a topic now, and what a client subscribes to."""
+"""Reads `inflight.subscriptions` and `inflight.retained` to their ends, as a matcher does.
+
+Says who would get a message of a topic now, what a client subscribes to, and what is retained.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_shared
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.subscription_table import ClientEntry, SubscriptionTable
 from state.inbound.subscriptions import topic_matches
+from streaming.history.output import beginning_of
 from streaming.history.sources.kafka_reader import reading
 from streaming.history.sources.source import SourceLimits
 
@@ -36,6 +41,58 @@ class Subscriber:
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetainedMessage:
+    """A message that later subscribers of its topic get. Times are ms since 1970.
+
+    Attributes:
+        publisher: The device; empty = a backend.
+        payload: Its beginning, for people.
+        expires_at_ms: None = never.
+    """
+
+    topic: str
+    publisher: str
+    qos: int
+    size_bytes: int
+    payload: str
+    accepted_ms: int
+    expires_at_ms: int | None
+
+
+def read_retained(
+    settings: "Settings",
+    topic_filter: str,
+    on_progress: Callable[[int, int], None],
+    *,
+    now_ms: int,
+    most: int,
+    payload_bytes: int,
+) -> list[RetainedMessage]:
+    """Returns retained messages that a valid filter matches, at most `most`.
+
+    Raises:
+        KafkaUnreachable, NothingFound: Without Kafka, or without the topic.
+    """
+    tables = RoutingTables()
+    with reading(settings) as reader:
+        ranges = reader.ranges([settings.topics.retained], SourceLimits(max_records=0))
+        for record in reader.records(ranges, on_progress):
+            tables.read_retained(record.key, record.value, record.headers, record.timestamp)
+    return [
+        RetainedMessage(
+            topic=topic,
+            publisher=entry.content.publisher,
+            qos=entry.content.message.qos,
+            size_bytes=len(entry.content.message.payload),
+            payload=beginning_of(entry.content.message.payload, payload_bytes),
+            accepted_ms=entry.content.message.accepted_ms,
+            expires_at_ms=entry.expires_at_ms,
+        )
+        for topic, entry in islice(tables.retained.match(topic_filter, now_ms), most)
+    ]
 
 
 def read_subscriptions(

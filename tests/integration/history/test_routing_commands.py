@@ -1,6 +1,7 @@
 """The commands of routing on a real Kafka. What engine and matcher would write, the test writes."""
 
 import json
+import time
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,12 +12,15 @@ from kafka import KafkaProducer
 from typer.testing import CliRunner
 
 from inflight.cli import app
+from inflight.console.history import History
 from state.commands import EndSubscriptions
 from state.model import QoS, Routing, Subscription
 from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.routing import encode_routing
 from state.records.subscriptions import SubscriptionList, encode_subscriptions, subscriptions_record
 from streaming.config.settings import Settings
+from streaming.history.errors import NothingFound
+from streaming.history.subscriptions import read_retained
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.shared import SharedKafka
 
@@ -27,16 +31,18 @@ TOPICS = Settings(topics={"prefix": PREFIX}).topics
 
 @pytest.fixture
 def producer(kafka: SharedKafka) -> Iterator[KafkaProducer]:
-    names = TOPICS.messages, TOPICS.publications, TOPICS.subscriptions, TOPICS.uplink, TOPICS.ledger, TOPICS.receipts
-    create_topics(kafka.bootstrap_servers, *names, TOPICS.dead_letters, TOPICS.throttle, partitions=3)
+    routing = TOPICS.messages, TOPICS.publications, TOPICS.subscriptions, TOPICS.retained, TOPICS.throttle
+    others = TOPICS.uplink, TOPICS.ledger, TOPICS.receipts, TOPICS.dead_letters
+    create_topics(kafka.bootstrap_servers, *routing, *others, partitions=3)
     made = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers, acks="all")
     yield made
     made.close()
 
 
 @pytest.fixture
-def inflight(kafka: SharedKafka, producer: KafkaProducer, tmp_path: Path) -> Callable[..., str]:
+def inflight(kafka: SharedKafka, producer: KafkaProducer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
     """Runs a command, and returns its standard output."""
+    monkeypatch.setattr("inflight.cli.send_display.configure_logging", lambda: None)
     options = (f"kafka.bootstrap_servers={kafka.bootstrap_servers}", f"topics.prefix={PREFIX}", "routing.enabled=true")
 
     def run(*arguments: str) -> str:
@@ -109,3 +115,24 @@ def test_one_command_sends_to_many_clients(inflight: Callable[..., str], produce
     message_id = inflight("send", "--client", "gate-0", "--clients-file", str(file), "cmd/open", "--payload", "now").strip()
     steps = documents(inflight("trace", message_id, "--json"))
     assert {(step["step"], step["client_id"]) for step in steps} == {("submitted", f"gate-{number}") for number in range(3)}
+
+
+def test_the_newest_retained_message_of_each_topic_is_found(producer: KafkaProducer, kafka: SharedKafka, tmp_path: Path) -> None:
+    def keep(topic: str, value: bytes | None, **more: bytes) -> None:
+        headers = [("mqtt-topic", topic.encode()), *((name.replace("_", "-"), text) for name, text in more.items())]
+        producer.send(TOPICS.retained, key=topic.encode(), value=value, headers=headers).get(30)
+
+    keep("plant/1", b"old")
+    keep("plant/1", b"new", inflight_id=b"pump:1:1", client_id=b"pump")
+    keep("plant/2", b"removed")
+    keep("plant/2", None)
+    keep("other", b"x")
+    chosen = {"kafka": {"bootstrap_servers": kafka.bootstrap_servers}, "topics": {"prefix": PREFIX}}
+    settings = Settings(**chosen, engine={"data_dir": str(tmp_path)})
+    limits = {"now_ms": int(time.time() * 1_000), "most": 10, "payload_bytes": 100}
+    (kept,) = read_retained(settings, "plant/+", lambda done, total: None, **limits)
+    assert (kept.topic, kept.payload, kept.publisher, kept.size_bytes) == ("plant/1", "new", "pump", 3)
+    with pytest.raises(NothingFound, match="nobody routes"):
+        History(settings).topic("plant/1", lambda done, total: None)
+    found = History(Settings(**chosen, routing={"enabled": True})).topic("plant/1", lambda done, total: None)
+    assert [one.payload for one in found.retained] == ["new"]

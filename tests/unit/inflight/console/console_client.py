@@ -9,7 +9,7 @@ from typing import Any
 from starlette.testclient import TestClient
 
 from inflight.console.app import console_app
-from inflight.console.history import Letters, LettersFilter, MessageTrace, PlannedReplay, ReplayPlan
+from inflight.console.history import Letters, LettersFilter, MessageTrace, PlannedReplay, ReplayPlan, TopicView
 from inflight.console.live import Live
 from inflight.console.worker import Progress, QueryWorker
 from inflight.status.measurements import ClientQueue, KafkaStatus, Measurements, SessionTotals
@@ -18,6 +18,7 @@ from state.model import QoS, Subscription
 from streaming.config.settings import Settings, load_settings
 from streaming.history.clients import HeldMessage, HeldSession, StoredClient
 from streaming.history.recent import LedgerStep, RecentSteps
+from streaming.history.subscriptions import RetainedMessage, Subscriber
 from streaming.history.trace import TraceStep
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
@@ -122,6 +123,16 @@ class FakeHistory:
         self._note("newest")
         steps = (LedgerStep(message_id=self.id, step=self._step()),) if self.planned else ()
         return RecentSteps(steps=steps, source="ledger: the newest records")
+
+    def topic(self, topic: str, on_progress: Progress) -> TopicView:
+        self._note("topic", topic)
+        one = Subscriber(
+            client_id=self.id, topic_filter=self.id, qos=1, group=self.id, identifier=7, no_local=False, retain_as_published=False
+        )
+        kept = RetainedMessage(
+            topic=self.id, publisher=self.id, qos=2, size_bytes=3, payload=self.id, accepted_ms=1, expires_at_ms=None
+        )
+        return TopicView(subscribers=(one,), count=1_234, retained=(kept,))
 
     def letters(self, chosen: LettersFilter) -> Letters:
         self._note("letters", chosen)

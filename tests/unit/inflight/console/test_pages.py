@@ -18,6 +18,7 @@ PAGES = [
     ("/sessions", {"client": "pump"}),
     ("/client", {"id": "pump-7"}),
     ("/trace", {"id": "job-1"}),
+    ("/topic", {"topic": "plant/1"}),
     ("/dead-letters", {"reason": "expired"}),
     ("/dead-letter", {"id": "0123"}),
 ]
@@ -113,7 +114,9 @@ def test_a_page_shows_why_there_is_no_answer(path: str, query: dict[str, str], t
     assert "Read again" in text
 
 
-@pytest.mark.parametrize(("path", "words"), [("/client", "Search for it"), ("/dead-letter", "listed")])
+@pytest.mark.parametrize(
+    ("path", "words"), [("/client", "Search for it"), ("/dead-letter", "listed"), ("/topic", "Enter a topic")]
+)
 def test_a_page_that_is_asked_nothing_reads_nothing(path: str, words: str, tmp_path: Path) -> None:
     console = ConsoleDriver(tmp_path, FakeHistory())
     assert words in console.get(path)
@@ -183,3 +186,13 @@ def test_an_empty_page_has_a_first_step(tmp_path: Path) -> None:
     assert "inflight send nobody" in text
     history.sessions = lambda: replace(SESSIONS, sessions=0)  # type: ignore[method-assign]
     assert "mosquitto_sub" in console.get("/sessions")
+
+
+def test_a_topic_has_its_subscribers_and_what_is_retained(tmp_path: Path) -> None:
+    console = ConsoleDriver(tmp_path, FakeHistory())
+    text = console.get("/topic", topic="plant/+")
+    assert console.history.asked == [("topic", "plant/+")]
+    assert "1,234 subscriptions match" in text
+    assert '<a href="/client?id=pump-7">pump-7</a>' in text
+    for invalid in ("plant/#/x", "$share/g/a"):
+        assert console.browser.get("/topic", params={"topic": invalid}).status_code == 400

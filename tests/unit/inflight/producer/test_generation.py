@@ -184,7 +184,7 @@ def test_a_backend_without_the_right_to_write_gets_a_refusal(has_written: bool) 
 
 def test_a_topic_that_is_not_there_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(FakeProducer, "partition_counts", lambda self, timeout_s: {"other": 1})
-    with pytest.raises(TopicUnknown, match="inflight topics`$"):
+    with pytest.raises(TopicUnknown, match=r"inflight topics`$"):
         Scene()
     with pytest.raises(TopicUnknown, match=r"with routing\.enabled = true"):
         Scene(topic="inflight.publications")
