@@ -155,7 +155,10 @@ class Session:
         endings.drop_above_limit(self.outbound, activation)
         self.outbound.compare_with_watermarks(activation)
         grants.end_of_activation(self.outbound, self.connection, activation)  # step 4
-        routed.end_of_activation(self.outbound, activation, has_session=self.established, is_online=self.connection is not None)
+        if self.settings.routing:
+            routed.end_of_activation(
+                self.outbound, activation, has_session=self.established, is_online=self.connection is not None
+            )
         return tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
@@ -172,7 +175,7 @@ class Session:
             self._session_ends_ms(),
             self._return_copies_expire_ms(),
             None if self.pending_will is None else self.pending_will.due_ms,
-            routed.next_end_ms(outbound.routing, has_session=self.established),
+            routed.next_end_ms(outbound.routing, has_session=self.established) if outbound.routing.is_needed else None,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
 
@@ -469,7 +472,8 @@ class Session:
         copies_end_ms = self._return_copies_expire_ms()
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()
-        routed.pass_time(self.outbound, activation, has_session=self.established)
+        if self.outbound.routing.is_needed:
+            routed.pass_time(self.outbound, activation, has_session=self.established)
 
     def _await_acknowledgements(self, connection: SessionConnection, activation: Activation) -> None:
         """Does what follows from acknowledgements that are overdue: a resend, the end of the connection, or nothing."""

@@ -305,7 +305,9 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     session.close_unconfirmed = record.close_unconfirmed
     outbound.positions.handled.update(record.handled)
     outbound.positions.unread.update(dict.fromkeys(record.unread))
-    outbound.routing = _unpack_routing(record.routing, record.started_by)
+    outbound.routing.list_id = ListId(record.started_by)
+    if record.routing is not None:
+        _unpack_routing(record.routing, outbound.routing)
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
@@ -419,11 +421,7 @@ def _pack_routing(routing: SessionRouting, started_by: int) -> SessionRoutingV1 
     )
 
 
-def _unpack_routing(stored: SessionRoutingV1 | None, started_by: int) -> SessionRouting:
-    routing = SessionRouting()
-    if stored is None:
-        routing.list_id = ListId(started_by)
-        return routing
+def _unpack_routing(stored: SessionRoutingV1, routing: SessionRouting) -> None:
     routing.list_id = ListId(stored.list_connection_id, stored.list_version)
     routing.marks.newest.update(stored.marks)
     routing.marks.digests.update((source, dict.fromkeys(_digests(joined))) for source, joined in stored.digests)
@@ -431,4 +429,3 @@ def _unpack_routing(stored: SessionRoutingV1 | None, started_by: int) -> Session
         EarlyMessage(message=early.message, position=early.position, since_ms=early.since_ms) for early in stored.early
     ]
     routing.kept_until_ms = stored.kept_until_ms
-    return routing

@@ -175,8 +175,6 @@ def list_read(outbound: SessionOutbound, event: Subscribed | Unsubscribed, activ
 
 def end_of_activation(outbound: SessionOutbound, activation: Activation, *, has_session: bool, is_online: bool) -> None:
     """Writes the list of a session with a shared subscription, or the end of the list of a session that is over."""
-    if not outbound.settings.routing:
-        return
     if has_session:
         if activation.announces and outbound.subscriptions.has_shared:
             list_id, subscriptions = outbound.routing.list_id, tuple(outbound.subscriptions)

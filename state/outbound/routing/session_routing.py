@@ -1,7 +1,7 @@
 """Holds what a session knows about routing: its list of subscriptions by number, marks, and messages that came too early."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from state.model import Message, Position
 from state.outbound.routing.marks import Marks
@@ -16,6 +16,9 @@ class ListId(NamedTuple):
 
     connection_id: int = 0
     version: int = 0
+
+
+NO_LIST: Final = ListId()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class SessionRouting:
     __slots__ = ("early", "kept_until_ms", "list_id", "marks")
 
     def __init__(self) -> None:
-        self.list_id = ListId()
+        self.list_id = NO_LIST
         self.marks = Marks()
         self.early: list[EarlyMessage] = []
         self.kept_until_ms: int | None = None
