@@ -225,7 +225,7 @@ def dropped(held: Quarantine, *, client_id: ClientId, settings: SessionSettings,
     session = decode_session(held.blob, client_id=client_id, settings=settings)
     session.session_expiry_interval_s = 0
     commands = session.handle_all(_missed_events(held, session), now_ms=now_ms)
-    return (_drop(held, now_ms), *commands)
+    return (_drop(held, now_ms), *commands, *_end_early(held, session, client_id, now_ms))
 
 
 def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings, now_ms: int) -> tuple[Command, ...]:
@@ -250,7 +250,7 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
         commands += _end_message(held, entry.delivery, client_id=client_id, now_ms=now_ms, payload_kept=payload_kept)
     for delivery in session.outbound.queue:
         commands += _end_message(held, delivery, client_id=client_id, now_ms=now_ms)
-    return (*activation.commands, *commands)
+    return (*activation.commands, *commands, *_end_early(held, session, client_id, now_ms))
 
 
 def session_after(held: Quarantine, *, client_id: ClientId, settings: SessionSettings) -> Session:
@@ -345,6 +345,12 @@ def _drop(held: Quarantine, now_ms: int) -> RecordTransition:
 def _dead_letter(message: Message, *, client_id: ClientId, now_ms: int, detail: str) -> DeadLetter:
     dead = with_death(message, queue=client_id, reason=Outcome.QUARANTINED, time_ms=now_ms, exchange=DEAD_LETTERS)
     return DeadLetter(message=dead, reason=Outcome.QUARANTINED, time_ms=now_ms, detail=detail, destination=DEAD_LETTER_TOPIC)
+
+
+def _end_early(held: Quarantine, session: Session, client_id: ClientId, now_ms: int) -> tuple[Command, ...]:
+    """Ends the messages that wait for a CONNECT: the next session does not know them."""
+    unsent = (Delivery(message=early.message, order=0, qos=early.message.qos) for early in session.outbound.routing.early)
+    return tuple(command for delivery in unsent for command in _end_message(held, delivery, client_id=client_id, now_ms=now_ms))
 
 
 def _end_message(

@@ -253,6 +253,12 @@ def test_a_session_that_is_given_up_leaves_what_can_be_read() -> None:
     assert ClearThrottle() in commands
 
 
+@pytest.mark.parametrize("end", [dropped, given_up])
+def test_a_routed_message_that_waits_for_its_connect_ends_with_a_drop(end: Any) -> None:
+    s = Scenario(routing=True).connect().route("early", mark=1, entry=(2, 1))
+    assert outcomes(end(held_of(s), client_id=CLIENT, settings=SETTINGS, now_ms=NOW)) == {"early": Outcome.QUARANTINED}
+
+
 def test_of_what_cannot_be_read_only_the_drop_is_told() -> None:
     commands = given_up(UNREADABLE, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
     assert said(commands) == [Transition.SESSION_ENDED]
