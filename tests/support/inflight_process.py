@@ -48,9 +48,16 @@ class InflightProcess:
         self.kill()
 
     def start(self) -> None:
-        """Starts the process. Returns when it is ready; raises AssertionError with the end of its log when it ends instead."""
+        """Starts the process. Returns when it is ready."""
+        self.spawn()
+        self.await_ready()
+
+    def spawn(self) -> None:
         with self._log.open("wb") as log:
             self.process = start_child(self._command, stdout=log, stderr=log, environment=self._environment)
+
+    def await_ready(self) -> None:
+        """Raises AssertionError with the end of the log if the process ends instead."""
         try:
             line = wait_until(self._ready_line, lambda: f"it is ready: {self.log_tail()}", within_s=_READY_S, check=self.check)
         except BaseException:

@@ -68,16 +68,16 @@ class WithInflight:
 
     def start(self) -> None:
         for bridge in self._bridges:
-            bridge.start()
+            bridge.spawn()
         for bridge in self._bridges:
-            bridge.wait_until_ready()
+            bridge.await_ready()
 
     def send(self, device: str, payload: bytes, qos: int) -> None:
         self._sender.send(device, "cmd", payload, qos, message_id=payload)
 
     def kill_bridge(self, number: int) -> None:
         self._bridges[number].kill()
-        self._bridges[number].start()
+        self._bridges[number].spawn()
 
     def receipts(self) -> dict[str, str]:
         """Outcomes of the final receipts by message id. Reads what has come since the last call."""
@@ -89,7 +89,7 @@ class WithInflight:
 
     def close(self) -> None:
         for bridge in self._bridges:
-            bridge.stop()
+            bridge.kill()
         self._consumer.close()
         self._sender.close()
 

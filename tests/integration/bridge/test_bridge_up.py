@@ -44,10 +44,10 @@ class Site:
             for name in ("bridge-1", "bridge-2")
         ]
         for bridge in self.bridges:
-            stack.callback(bridge.stop)
-            bridge.start()
+            bridge.spawn()
+            stack.callback(bridge.kill)
         for bridge in self.bridges:
-            bridge.wait_until_ready()
+            bridge.await_ready()
         self._producer = KafkaProducer(bootstrap_servers=self.up.kafka, acks="all")
         stack.callback(self._producer.close)
         self.devices = [BridgedDevice(f"dev-{number}", mqtt5=number % 2 == 0) for number in range(DEVICES)]
@@ -75,7 +75,7 @@ class Site:
         return sum(device.processed.total() for device in self.devices)
 
     def held(self, bridge: BridgeProcess) -> int:
-        return int(sample(bridge.words()["metrics"], "inflight_bridge_devices"))
+        return int(sample(bridge.ready["metrics"], "inflight_bridge_devices"))
 
 
 def sample(address: str, name: str) -> float:
@@ -117,11 +117,11 @@ def test_publications_for_an_absent_bridge_come_when_it_is_back(site: Site) -> N
     second.kill()
     site.publish(range(PUBLICATIONS, 2 * PUBLICATIONS))
     for bridge in site.bridges:
-        bridge.start()
+        bridge.spawn()
     expected = {b"publication %d" % number for number in range(2 * PUBLICATIONS)}
     wait_until(lambda: values(site.up.kafka, "inflight.uplink").keys() >= expected, "every publication")
     for bridge in site.bridges:
-        bridge.wait_until_ready()
+        bridge.await_ready()
 
 
 def test_engine_gateway_and_bridges_can_be_scraped(site: Site) -> None:
@@ -133,4 +133,4 @@ def test_engine_gateway_and_bridges_can_be_scraped(site: Site) -> None:
     wait_until(lambda: sample(served["engine"], delivered) >= DEVICES * MESSAGES, "what the receipts say")
     assert sample(served["gateway"], "inflight_gateway_connections") == 0
     for bridge in site.bridges:
-        assert sample(bridge.words()["metrics"], "inflight_bridge_broker_connections_total") >= 2
+        assert sample(bridge.ready["metrics"], "inflight_bridge_broker_connections_total") >= 2
