@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 import uvloop
 from kafka import KafkaConsumer, KafkaProducer
@@ -85,23 +85,18 @@ def gateway_process(settings: GatewaySettings, directory: Path, *, clock_ahead_s
             child.wait()
 
 
-class SessionsOnKafka:
-    """Runs every client's session in a thread: micro-batches of events from Kafka, commands back. Neither Spark nor a checkpoint.
+class EngineOnKafka:
+    """Reads the events topic in a thread, and writes commands. Neither Spark nor a checkpoint."""
 
-    said: what the sessions have sent to everybody but gateways.
-    """
-
-    def __init__(self, settings: GatewaySettings, session_settings: SessionSettings | None = None) -> None:
-        self.said: list[tuple[str, Command]] = []
-        self.sessions: dict[str, Session] = {}
-        self._settings = settings
-        self._session_settings = session_settings or SessionSettings()
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__()
+        self.settings = settings
         self._stop = threading.Event()
         self._started = threading.Event()
         self._producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
         self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> "SessionsOnKafka":
+    def __enter__(self) -> Self:
         self._thread.start()
         assert self._started.wait(DEADLINE_S)
         return self
@@ -109,39 +104,56 @@ class SessionsOnKafka:
     def __exit__(self, *_: object) -> None:
         self._stop.set()
         self._thread.join(DEADLINE_S)
-        abandon(self._producer)
+        abandon(self._producer)  # a test may have killed the broker
+
+    def micro_batch(self, records: list[tuple[str, bytes]]) -> None:
+        """records: what has come since the last call, by client; also called when nothing has."""
+        raise NotImplementedError
+
+    def write(self, partition: int, client_id: str, value: bytes) -> None:
+        self._producer.send(self.settings.commands_topic, value=value, key=client_id.encode(), partition=partition)
+
+    def _run(self) -> None:
+        consumer = KafkaConsumer(
+            bootstrap_servers=self.settings.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=20, group_id=None
+        )
+        subscribe(consumer, [self.settings.events_topic])
+        self._started.set()
+        while not self._stop.is_set():
+            polled = consumer.poll(timeout_ms=_BATCH_MS).values()
+            self.micro_batch([(record.key.decode(), record.value) for records in polled for record in records])
+        consumer.close()
+
+
+class SessionsOnKafka(EngineOnKafka):
+    """Runs every client's session in micro-batches. said: what the sessions have sent to everybody but gateways."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        super().__init__(settings)
+        self.said: list[tuple[str, Command]] = []
+        self.sessions: dict[str, Session] = {}
 
     def of(self, client_id: str, kind: type[Any]) -> list[Any]:
         return [command for client, command in list(self.said) if client == client_id and isinstance(command, kind)]
 
-    def _run(self) -> None:
-        consumer = KafkaConsumer(
-            bootstrap_servers=self._settings.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=20, group_id=None
-        )
-        subscribe(consumer, [self._settings.events_topic])
-        self._started.set()
-        while not self._stop.is_set():
-            events: dict[str, list[Event]] = defaultdict(list)
-            for records in consumer.poll(timeout_ms=_BATCH_MS).values():
-                for record in records:
-                    events[record.key.decode()] += decode_events(record.value)
-            now_ms = int(time.time() * 1_000)
-            for client_id, session in self.sessions.items():
-                deadline_ms = session.next_deadline_ms()
-                if deadline_ms is not None and deadline_ms <= now_ms:
-                    events[client_id] = events.get(client_id) or [DeadlineReached()]
-            for client_id, its_events in events.items():
-                self._activate(client_id, its_events, now_ms)
-        consumer.close()
+    def micro_batch(self, records: list[tuple[str, bytes]]) -> None:
+        events: dict[str, list[Event]] = defaultdict(list)
+        for client_id, value in records:
+            events[client_id] += decode_events(value)
+        now_ms = int(time.time() * 1_000)
+        for client_id, session in self.sessions.items():
+            deadline_ms = session.next_deadline_ms()
+            if deadline_ms is not None and deadline_ms <= now_ms:
+                events[client_id] = events.get(client_id) or [DeadlineReached()]
+        for client_id, its_events in events.items():
+            self._activate(client_id, its_events, now_ms)
 
     def _activate(self, client_id: str, events: list[Event], now_ms: int) -> None:
-        session = self.sessions.setdefault(client_id, Session(client_id=client_id, settings=self._session_settings))
+        session = self.sessions.setdefault(client_id, Session(client_id=client_id, settings=SessionSettings()))
         for command in session.handle_all(events, now_ms=now_ms):
             if isinstance(command, GatewayCommand):
                 value = encode_command_batch(CommandBatch(client_id=client_id, commands=(command,)))
-                self._producer.send(
-                    self._settings.commands_topic, value=value, key=client_id.encode(), partition=command.partition
-                )
+                self.write(command.partition, client_id, value)
             else:
                 self.said.append((client_id, command))
 

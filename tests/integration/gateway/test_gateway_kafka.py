@@ -1,19 +1,17 @@
 """The gateway on a real broker shows what the in-process stand-in of the other tests cannot."""
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
+from kafka import KafkaAdminClient
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
 from sinks.kafka import topic_partitions
-from sinks.kafka.kafka_python import abandon, subscribe
 from sinks.kafka.topic_partitions import PartitionsAdded
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve
@@ -25,12 +23,13 @@ from state.model import QoS, Subscription
 from state.records.events import decode_events
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
+from tests.integration.gateway.gateway_process import EngineOnKafka
 from tests.integration.gateway.own_topics import settings_on, topics_of
 from tests.support.background import in_thread
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
-from tests.support.waiting import DEADLINE_S, wait_until
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 T = TypeVar("T")
@@ -64,42 +63,16 @@ def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
         yield gateway
 
 
-class Engine(ScriptedEngine):
-    """Runs the scripted engine in a thread, on a real Kafka."""
+class Engine(EngineOnKafka, ScriptedEngine):
+    """The scripted engine on a real Kafka."""
 
     def __init__(self, settings: GatewaySettings) -> None:
-        super().__init__()
+        super().__init__(settings)
         self.accepting.fields = {"max_awaiting_rel": 100}  # as the default settings say
-        self.settings = settings
-        self._stop = threading.Event()
-        self._started = threading.Event()
-        self._producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers)
-        self._thread = threading.Thread(target=self._run)
 
-    def __enter__(self) -> "Engine":
-        self._thread.start()
-        assert self._started.wait(DEADLINE_S)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(DEADLINE_S)
-        abandon(self._producer)  # a test may have killed the broker
-
-    def _run(self) -> None:
-        consumer = KafkaConsumer(
-            bootstrap_servers=self.settings.bootstrap_servers, auto_offset_reset="earliest", fetch_max_wait_ms=20, group_id=None
-        )
-        subscribe(consumer, [self.settings.events_topic])
-        self._started.set()
-        while not self._stop.is_set():
-            for records in consumer.poll(timeout_ms=100).values():
-                for record in records:
-                    self.heard(record.key.decode(), record.value)
-        consumer.close()
-
-    def write(self, partition: int, client_id: str, value: bytes) -> None:
-        self._producer.send(self.settings.commands_topic, value=value, key=client_id.encode(), partition=partition)
+    def micro_batch(self, records: list[tuple[str, bytes]]) -> None:
+        for client_id, value in records:
+            self.heard(client_id, value)
 
 
 def accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient:
