@@ -3,9 +3,9 @@
 `add_to` registers them. With `--json` each prints one JSON document a line.
 """
 
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -14,11 +14,11 @@ from inflight.cli.options import Config, DataDir, Overrides, load_for_running_sy
 from streaming.history.sources.source import DEFAULT_MAX_RECORDS, SourceChoice
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from streaming.config.settings import Settings
+    from streaming.history.dead_letters import DeadLetters
     from streaming.history.replay import ReplayCount, ReplayLetter, ReplayOptions
-    from streaming.history.session import HistorySession
     from streaming.history.sources.source import Source
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
@@ -99,9 +99,12 @@ def dead_letters(
     from streaming.terminal import is_terminal, write_json, write_table
 
     settings = load_for_running_system(config, overrides, data_dir)
-    with open_source(settings, source, client=client, since=since, max_records=max_records) as opened:
+    with (
+        open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
+        _dead_letters(settings, opened) as letters,
+    ):
         if show is not None:
-            letter = _letter(settings, opened, show)
+            letter = letters.one(show)
             if json:
                 write_json([letter])
                 return
@@ -110,7 +113,7 @@ def dead_letters(
             letter.pop("payload_text")
             write_table(("field", "value"), [*letter.items(), *headers])
             return
-        found = _letters(settings, opened, where, limit)
+        found = letters.listed(where=where, limit=limit)
         if json:
             write_json(found)
             return
@@ -128,32 +131,15 @@ def dead_letters(
         write_table(columns, rows)
 
 
-def _letter(settings: "Settings", source: "Source", dead_letter_id: str) -> dict[str, Any]:
-    from streaming.history import dead_letters, plain_letters
-
-    letter = plain_letters.one(source, dead_letter_id)
-    if letter is None:
-        with _spark(settings, source) as history:
-            return dead_letters.one(history, dead_letter_id)
-    return letter
-
-
-def _letters(settings: "Settings", source: "Source", where: str | None, limit: int) -> list[dict[str, Any]]:
-    """Returns the newest. Spark is needed for a condition in SQL, for the archive, and for very many."""
-    from streaming.history import dead_letters, plain_letters
-
-    found = plain_letters.listed(source, limit=limit) if where is None else None
-    if found is None:
-        with _spark(settings, source) as history:
-            return history.collected(dead_letters.listed(history, where=where, limit=limit))
-    return found
-
-
-def _spark(settings: "Settings", source: "Source") -> "HistorySession":
+@contextmanager
+def _dead_letters(settings: "Settings", source: "Source") -> "Iterator[DeadLetters]":
+    """Yields the dead letters of a source. Spark is started only if they need it."""
     from inflight.local.spark_jars import spark_jars
+    from streaming.history.dead_letters import DeadLetters
     from streaming.history.session import HistorySession
 
-    return HistorySession(settings, spark_jars(), brief=True, source=source)
+    with ExitStack() as stack:
+        yield DeadLetters(source, lambda: stack.enter_context(HistorySession(settings, spark_jars(), brief=True, source=source)))
 
 
 def replay(
@@ -191,9 +177,9 @@ def replay(
     count = replaying.ReplayCount()
     with (
         open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
-        _candidates(settings, opened, options) as matching,
+        _dead_letters(settings, opened) as letters,
     ):
-        found = replaying.letters(matching, options, count)
+        found = replaying.letters(letters.candidates(options), options, count)
         if dry_run:
             planned = [(letter.message.message_id, letter.client_id, letter.dead_letter_id) for letter in found]
             if json:
@@ -212,19 +198,6 @@ def replay(
         write_json(
             [{"matched": count.matched, "sent": count.sent, "skipped": {why.name.lower(): n for why, n in count.skipped.items()}}]
         )
-
-
-@contextmanager
-def _candidates(settings: "Settings", source: "Source", options: "ReplayOptions") -> "Iterator[Iterable[dict[str, Any]]]":
-    """Yields the dead letters that match. Spark is needed for a condition in SQL, for the archive, and for very many."""
-    from streaming.history import plain_letters, replay
-
-    found = plain_letters.candidates(source, options) if options.where is None else None
-    if found is not None:
-        yield found
-        return
-    with _spark(settings, source) as history:
-        yield replay.candidates(history, options)
 
 
 def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[ReplayLetter]", count: "ReplayCount") -> None:

@@ -3,7 +3,7 @@
 import base64
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
@@ -16,9 +16,10 @@ from inflight.status.sessions import totals_of_checkpoint, totals_of_engine
 from sinks.mqtt_topics import is_topic_name
 from state.model import DEAD_LETTERED, Outcome
 from streaming.config.settings import Settings
-from streaming.history import dead_letters, plain_letters, trace
 from streaming.history import replay as replaying
+from streaming.history import trace
 from streaming.history.clients import StoredClient, row_of_client, stored_in
+from streaming.history.dead_letters import DeadLetters
 from streaming.history.errors import NothingFound
 from streaming.history.live_sessions import LiveSessions
 from streaming.history.output import beginning_of
@@ -197,18 +198,14 @@ class History:
 
     def letters(self, chosen: LettersFilter) -> Letters:
         source = self._source(chosen.client_id)
-        limits = {"limit": MAX_ROWS, "payload_bytes": _PAYLOAD_BYTES + 1}
-        letters = plain_letters.listed(source, matches=chosen.matches, **limits)
-        if letters is None:
-            history = self._spark(source)
-            letters = history.collected(dead_letters.listed(history, where=chosen.condition, **limits))
+        letters = self._dead_letters(source).listed(
+            limit=MAX_ROWS, where=chosen.condition, matches=chosen.matches, payload_bytes=_PAYLOAD_BYTES + 1
+        )
         found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in letters)
         return Letters(letters=found, sources=tuple(source.described()))
 
     def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]:
-        source = self._source(client_id)
-        letter = plain_letters.one(source, dead_letter_id) or dead_letters.one(self._spark(source), dead_letter_id)
-        return _readable(letter, _SHOWN_PAYLOAD_BYTES)
+        return _readable(self._dead_letters(self._source(client_id)).one(dead_letter_id), _SHOWN_PAYLOAD_BYTES)
 
     def plan(self, chosen: LettersFilter) -> ReplayPlan:
         source, count = self._source(chosen.client_id), replaying.ReplayCount()
@@ -242,10 +239,11 @@ class History:
         self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount
     ) -> Iterator[replaying.ReplayLetter]:
         options = _options(chosen)
-        found: Iterable[dict[str, Any]] | None = plain_letters.candidates(source, options, chosen.matches)
-        if found is None:
-            found = replaying.candidates(self._spark(source), options, limit=MAX_REPLAYED)
+        found = self._dead_letters(source).candidates(options, chosen.matches, limit=MAX_REPLAYED)
         return replaying.letters(islice(found, MAX_REPLAYED), options, count)
+
+    def _dead_letters(self, source: Source) -> DeadLetters:
+        return DeadLetters(source, lambda: self._spark(source))
 
     def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:
         return source_of(

@@ -21,17 +21,13 @@ _MAX_HELD_BYTES: Final = 64 << 20
 """Payloads that a replay holds in memory until they are sent in order."""
 
 
-def _any(row: Row) -> bool:
-    return True
-
-
 def listed(
-    source: Source, *, limit: int, matches: Callable[[Row], bool] = _any, payload_bytes: int | None = None
+    source: Source, *, limit: int, matches: Callable[[Row], bool] | None = None, payload_bytes: int | None = None
 ) -> list[Document] | None:
     """Returns the newest dead letters first, at most `limit`.
 
     Args:
-        matches: Tells which ones.
+        matches: Tells which ones; None = all.
         payload_bytes: Cuts each payload; None = all of it.
     """
     rows = source.plain_letters()
@@ -50,7 +46,7 @@ def one(source: Source, dead_letter_id: str) -> Document | None:
     return with_text_headers(_document(only(found, dead_letter_id)))
 
 
-def candidates(source: Source, options: ReplayOptions, matches: Callable[[Row], bool] = _any) -> list[Document] | None:
+def candidates(source: Source, options: ReplayOptions, matches: Callable[[Row], bool] | None = None) -> list[Document] | None:
     """Returns the dead letters that match, oldest first, with `skip`: None = to be sent. `options.where` is Spark's."""
     rows, replayed = source.plain_letters(), source.plain_replays()
     if rows is None or replayed is None:

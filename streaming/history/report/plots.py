@@ -18,7 +18,6 @@ from streaming.history.report.measures import Report
 BLUE: Final = "#0072B2"
 ORANGE: Final = "#E69F00"
 VERMILLION: Final = "#D55E00"
-GREEN: Final = "#009E73"
 SKY: Final = "#56B4E9"
 _INK: Final = "#3c4650"
 _GRID: Final = "#e4e8ec"
