@@ -1,36 +1,16 @@
-"""The demo's backend: sends messages as any Kafka producer would, and reads what Inflight writes for backends."""
+"""Reads what Inflight writes for backends, for the demo."""
 
 import threading
 from collections import Counter
 from typing import Final
 
 import msgspec
-from kafka import KafkaConsumer, KafkaProducer
+from kafka import KafkaConsumer
 
 from inflight.demo.scoreboard import Uplink
 from sinks.kafka.kafka_python import subscribe
 
 POLL_TIMEOUT_MS: Final = 200
-
-
-class Sender:
-    """A plain idempotent Kafka producer that writes the public contract of `inflight.messages`."""
-
-    def __init__(self, bootstrap_servers: str, topic: str) -> None:
-        self._producer = KafkaProducer(bootstrap_servers=bootstrap_servers, acks="all", enable_idempotence=True, linger_ms=5)
-        self._topic = topic
-
-    def send(self, client_id: str, topic: str, payload: bytes, qos: int, message_id: bytes | None = None) -> None:
-        headers = [("mqtt-topic", topic.encode()), ("mqtt-qos", str(qos).encode())]
-        headers += [] if message_id is None else [("message-id", message_id)]
-        self._producer.send(self._topic, key=client_id.encode(), value=payload, headers=headers)
-
-    def flush(self) -> None:
-        """Returns when Kafka has confirmed everything."""
-        self._producer.flush(timeout=30)
-
-    def close(self) -> None:
-        self._producer.close(timeout=10)
 
 
 class Reader:

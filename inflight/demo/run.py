@@ -18,7 +18,8 @@ from typing import Final
 from rich.console import Console
 from rich.live import Live
 
-from inflight.demo.backend import Reader, Sender
+from inflight import Producer
+from inflight.demo.backend import Reader
 from inflight.demo.devices import Device, Manners
 from inflight.demo.display import live_view, result_table
 from inflight.demo.paho_device import wait_until_connected
@@ -50,8 +51,7 @@ def run_demo(data_dir: Path, console: Console) -> int:
         console.print(f"Ready: devices at {up.mqtt[0]}:{up.mqtt[1]}, Kafka at {up.kafka}, data in {data_dir}")
         reader = Reader(up.kafka, uplink_topic="inflight.uplink", ledger_topic="inflight.ledger")
         stack.callback(reader.close)
-        sender = Sender(up.kafka, "inflight.messages")
-        stack.callback(sender.close)
+        producer = stack.enter_context(Producer(up.kafka))
         for device in devices:
             stack.callback(device.stop)
             if device.manners is not Manners.LATE:
@@ -59,11 +59,10 @@ def run_demo(data_dir: Path, console: Console) -> int:
         wait_until_connected([d for d in devices if d.manners is not Manners.LATE], CONNECT_TIMEOUT_S)
         with Live(console=console, refresh_per_second=4, transient=True) as live:
             kills = 0
-            for sent_part in _send_all(plan, devices, sender):
+            for sent_part in _send_all(plan, devices, producer):
                 if kills == 0 and sent_part >= KILL_AFTER_PART:
                     kills += _kill_engine(up)
                 live.update(live_view(devices, plan, reader, up.data_dir, phase=_phase(sent_part, kills)))
-            sender.flush()
             for device in devices:
                 if device.manners is Manners.LATE:
                     device.start(*up.mqtt)
@@ -90,17 +89,20 @@ def _cast() -> tuple[Plan, list[Device]]:
     return plan, devices
 
 
-def _send_all(plan: Plan, devices: list[Device], sender: Sender) -> Iterator[float]:
-    """Sends at an even pace; yields the part that has been sent, several times a second."""
+def _send_all(plan: Plan, devices: list[Device], producer: Producer) -> Iterator[float]:
+    """Sends at an even pace, as a backend does; yields the part that has been sent, several times a second.
+
+    Returns when Kafka has confirmed everything. Raises SendFailed.
+    """
     queues = {device.name: plan.payloads(device.name) for device in devices}
-    started = time.monotonic()
+    started, futures = time.monotonic(), []
     sent = published = 0
     while sent < MESSAGES_PER_DEVICE:
         part = min(1.0, (time.monotonic() - started) / SENDING_SECONDS)
         while sent < part * MESSAGES_PER_DEVICE:
             for device in devices:
                 payload = queues[device.name][sent]
-                sender.send(device.name, f"cmd/{sent % 5}", payload, int(payload[-1:]))
+                futures.append(producer.send_async(device.name, f"cmd/{sent % 5}", payload, qos=int(payload[-1:])))
             sent += 1
         while published < part * PUBLICATIONS_PER_DEVICE:
             for device in devices:
@@ -108,6 +110,8 @@ def _send_all(plan: Plan, devices: list[Device], sender: Sender) -> Iterator[flo
             published += 1
         yield sent / MESSAGES_PER_DEVICE
         time.sleep(REFRESH_S)
+    for future in futures:
+        future.result()
 
 
 def _kill_engine(up: UpProcess) -> int:

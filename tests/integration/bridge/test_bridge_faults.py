@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
-from inflight.demo.backend import Sender
 from inflight.demo.paho_device import paho_client
 from inflight.demo.up import UpProcess
 from tests.integration.bridge.broker_faults import TOTAL, WINDOW, counted, perform, start_devices
@@ -57,7 +56,7 @@ class WithInflight:
 
     def __init__(self, broker: Mosquitto, data_dir: Path, kafka: str) -> None:
         self.broker = broker
-        self._sender = Sender(kafka, "inflight.messages")
+        self._sender = KafkaProducer(bootstrap_servers=kafka, acks="all", enable_idempotence=True, linger_ms=5)
         names = ("bridge-1", "bridge-2")
         self._bridges = [BridgeProcess(name, data_dir, kafka=kafka, broker=broker, settings=_SETTINGS) for name in names]
         self._receipts: dict[str, str] = {}
@@ -73,7 +72,8 @@ class WithInflight:
             bridge.await_ready()
 
     def send(self, device: str, payload: bytes, qos: int) -> None:
-        self._sender.send(device, "cmd", payload, qos, message_id=payload)
+        headers = [("mqtt-topic", b"cmd"), ("mqtt-qos", b"%d" % qos), ("message-id", payload)]
+        self._sender.send("inflight.messages", key=device.encode(), value=payload, headers=headers)
 
     def kill_bridge(self, number: int) -> None:
         self._bridges[number].kill()
