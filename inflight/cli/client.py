@@ -42,18 +42,15 @@ def client(
 
 
 def _fields(view: "ClientView") -> list[tuple[str, object]]:
-    from streaming.history.times import iso_utc, time_of_day
-
-    def at(milliseconds: int | None) -> str:
-        return "" if milliseconds is None else time_of_day(iso_utc(milliseconds))
+    from streaming.history.times import shown_utc, time_of_day
 
     summary: dict[str, Any] = {} if view.stored is None else view.stored.summary
     session = None if view.stored is None else view.stored.session
     fields: list[tuple[str, object]] = [
         ("connected", summary.get("connected")),
         ("gateway", view.gateway),
-        ("last connected", at(None if view.connected is None else view.connected.time_ms)),
-        ("last disconnected", at(None if view.disconnected is None else view.disconnected.time_ms)),
+        ("last connected", shown_utc(None if view.connected is None else view.connected.time_ms)),
+        ("last disconnected", shown_utc(None if view.disconnected is None else view.disconnected.time_ms)),
         ("why", None if view.disconnected is None else view.disconnected.detail),
         ("in flight", summary.get("inflight")),
         ("queued", summary.get("queued")),
@@ -73,9 +70,9 @@ def _fields(view: "ClientView") -> list[tuple[str, object]]:
 
 
 def _row(message: "HeldMessage") -> tuple[object, ...]:
-    from streaming.history.times import iso_utc, time_of_day
+    from streaming.history.times import shown_utc
 
-    times = (None if ms is None else time_of_day(iso_utc(ms)) for ms in (message.first_sent_ms, message.expires_at_ms))
+    times = map(shown_utc, (message.first_sent_ms, message.expires_at_ms))
     return (message.message_id, message.topic, message.qos, message.attempts, *times, message.size_bytes)
 
 

@@ -10,7 +10,7 @@ from starlette.responses import HTMLResponse
 
 from inflight.status.measurements import format_age
 from sinks.escaping import escaped
-from streaming.history.times import iso_utc, time_of_day
+from streaming.history.times import shown_utc, time_of_day
 
 LIVE_MS: Final = 2_000
 """Refresh interval of a page with live values."""
@@ -33,7 +33,14 @@ class Pages:
             lstrip_blocks=True,
             finalize=_printable,
         )
-        self._environment.filters |= {"age": format_age, "cut": cut, "count": count, "at_ms": at_ms, "utc": utc, "exact": exact}
+        self._environment.filters |= {
+            "age": format_age,
+            "cut": cut,
+            "count": count,
+            "at_ms": shown_utc,
+            "utc": time_of_day,
+            "exact": exact,
+        }
         self._common = common
 
     def page(
@@ -62,16 +69,6 @@ def count(value: float | None) -> str:
 def exact(value: object) -> Markup:
     """Returns a value for a field that a browser sends back: only HTML is escaped in it."""
     return escape(value)
-
-
-def utc(iso: str | None) -> str:
-    """Returns `2026-11-21 10:00:00.123` for ISO 8601 in UTC, without saying so."""
-    return time_of_day(iso)
-
-
-def at_ms(milliseconds: int | None) -> str:
-    """Returns the same for milliseconds since 1970."""
-    return "" if milliseconds is None else time_of_day(iso_utc(milliseconds))
 
 
 def _printable(value: object) -> object:

@@ -17,7 +17,7 @@ from streaming.history.clients import StoredClient, stored_in
 from streaming.history.live_sessions import LiveSessions
 from streaming.history.message_fates import fates
 from streaming.history.recent import RecentSteps, recent_steps
-from streaming.history.times import iso_utc, time_of_day
+from streaming.history.times import iso_utc, shown_utc, time_of_day
 from streaming.history.trace import TraceStep
 
 MOST: Final = 20
@@ -92,7 +92,7 @@ def connection_sentence(view: ClientView) -> str:
     name, stored = view.client_id, view.stored
     is_connected = _is_connected(view)
     if is_connected:
-        since = "" if view.connected is None else f" since {_at(view.connected)}"
+        since = "" if view.connected is None else f" since {shown_utc(view.connected.time_ms)}"
         at = f" at {view.gateway}" if view.gateway else ""
         return f"{name} is connected{at}{since}"
     if stored is not None and stored.session is None:
@@ -103,7 +103,7 @@ def connection_sentence(view: ClientView) -> str:
         return f"{told} ({refused.detail})" if refused.detail else told
     if view.disconnected is not None:
         why = f" ({view.disconnected.detail})" if view.disconnected.detail else ""
-        return f"{name} is offline since {_at(view.disconnected)}{why}"
+        return f"{name} is offline since {shown_utc(view.disconnected.time_ms)}{why}"
     if view.connected is not None or (stored is not None and stored.session is not None and stored.session.has_connected):
         return f"{name} is offline, for longer than the ledger that was read goes back"
     return f"{name} has never connected"
@@ -160,7 +160,3 @@ def _is_connected(view: ClientView) -> bool:
 
 def _newest(found: RecentSteps, transition: Transition) -> TraceStep | None:
     return next((one.step for one in found.steps if one.step.step == transition.value), None)
-
-
-def _at(step: TraceStep) -> str:
-    return time_of_day(iso_utc(step.time_ms))

@@ -6,7 +6,7 @@ from enum import Enum, auto
 
 from state.commands import Transition
 from streaming.history.sources.kafka_rows import REPLAYED
-from streaming.history.times import iso_utc, time_of_day
+from streaming.history.times import shown_utc
 from streaming.history.trace import DEAD_LETTER, PUBLISHED, RECEIPT, SUBMITTED, TraceStep
 
 
@@ -73,7 +73,7 @@ def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
 
 def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
     whereabouts, client = _PLACES[step.step], step.client_id
-    at = time_of_day(iso_utc(step.time_ms))
+    at = shown_utc(step.time_ms)
     match whereabouts:
         case Whereabouts.UNREAD:
             sentence = f"Kafka has it for {client} since {at}, and no session has read it yet"

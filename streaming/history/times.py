@@ -25,3 +25,8 @@ def iso_utc(milliseconds: int) -> str:
 def time_of_day(iso: str | None) -> str:
     """Converts `2026-11-21T10:00:00.123Z` to `2026-11-21 10:00:00.123`; empty for None."""
     return "" if iso is None else iso.replace("T", " ").removesuffix("Z")
+
+
+def shown_utc(milliseconds: int | None) -> str:
+    """Returns the same for milliseconds since 1970."""
+    return "" if milliseconds is None else time_of_day(iso_utc(milliseconds))

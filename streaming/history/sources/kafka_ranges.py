@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from streaming.history.times import iso_utc, time_of_day
+from streaming.history.times import shown_utc
 
 
 class CutReason(StrEnum):
@@ -80,5 +80,5 @@ def described(ranges: list[OffsetRange]) -> str:
     if back_to_ms is None:
         return f"{records}, {CutReason.NOTHING}"
     why = sorted({one.cut for one in ranges if one.complete_since_ms is not None})
-    when = time_of_day(iso_utc(back_to_ms)).rpartition(".")[0]
+    when = shown_utc(back_to_ms).rpartition(".")[0]
     return f"{records}, back to {when} UTC ({'; '.join(why)})"
