@@ -65,7 +65,7 @@ def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
     dead = {step.client_id for step in steps if step.step == DEAD_LETTER}
     found = [_fate(step, is_dead=client_id in dead) for client_id, step in newest.items()]
     if not found and (published := [step for step in steps if step.step == PUBLISHED]):
-        at = time_of_day(iso_utc(published[-1].time_ms))
+        at = shown_utc(published[-1].time_ms)
         sentence = f"was published at {at}, and no client has it: nobody subscribed to its topic, or no matcher has read it yet"
         return [MessageFate(client_id="", whereabouts=Whereabouts.UNREAD, sentence=sentence)]
     return found
