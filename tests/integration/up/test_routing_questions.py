@@ -22,6 +22,10 @@ def ends(up: SharedUp, message_id: str) -> dict[str, str]:
     return {step["client_id"]: step["outcome"] for step in steps if step["step"] in ("finished", "receipt")}
 
 
+def online(up: SharedUp) -> dict[str, bool | None]:
+    return {one["client_id"]: one["is_online"] for one in documents(up, "subscriptions", "--topic", "asked/1")}
+
+
 def test_a_publication_is_followed_from_the_command_to_each_device(up: SharedUp) -> None:
     away = PahoSubscriber(up.mqtt, "asked-away", keeps_session=True)
     with away:
@@ -33,6 +37,7 @@ def test_a_publication_is_followed_from_the_command_to_each_device(up: SharedUp)
             ("asked-away", "asked/+", 1),
             ("asked-here", "asked/#", 2),
         ]
+        wait_until(lambda: online(up) == {"asked-away": False, "asked-here": True}, "what the engine says of connections")
         message_id = inflight(up, "publish", "--topic", "asked/1", "--payload", "x", "--qos", "2").stdout.strip()
         assert here.payloads(1) == [b"x"]
         wait_until(lambda: ends(up, message_id) == {"asked-here": "delivered"}, "the end for who is connected")
