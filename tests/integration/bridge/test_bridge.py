@@ -1,5 +1,6 @@
 """The bridge between a scripted broker and a scripted engine: presence, deliveries, throttling, trouble."""
 
+import time
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from sinks.bridge.settings import Acknowledgement, Presence
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka.partitioning import partition_of
-from sinks.mqtt.codec.packets import ConnAck
+from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
@@ -16,7 +17,7 @@ from state.records.commands import encode_command_batch
 from state.records.leases import decode_lease
 from state.settings import BackoffSettings
 from tests.integration.bridge.bridge_fakes import ALL, PARTITIONS, BridgeUnderTest, FakeBroker, running_bridge
-from tests.integration.gateway.gateway_fakes import GatewayUnderTest, Record
+from tests.integration.gateway.gateway_fakes import GatewayUnderTest, Record, running_gateway
 from tests.support.waiting import wait_until
 
 
@@ -302,6 +303,17 @@ def test_a_broker_that_refuses_is_tried_again_after_the_backoff() -> None:
         wait_until(bridge.ready.is_set, "ready")
 
 
+def test_an_overloaded_broker_is_left_alone_for_the_backoff() -> None:
+    backoff = BackoffSettings(initial_ms=700, jitter=0.0)
+    with running_bridge(backoff=backoff, connect_timeout_ms=500) as bridge:
+        broker, since = bridge.broker, time.monotonic()
+        wait_until(lambda: time.monotonic() > since + 1.3, "a connection that has lasted longer than backoff and time-out")
+        broker.on_loop(broker.peers["bridge"].send, Disconnect(reason_code=ReasonCode.QUOTA_EXCEEDED))
+        wait_until(lambda: len(broker.attempts["bridge"]) >= 2, "the next attempt")
+        first, second = broker.attempts["bridge"][:2]
+        assert second - first >= 1.3 + 0.56  # as above
+
+
 # --- trouble -------------------------------------------------------------------------------------------------------------------
 
 
@@ -379,6 +391,14 @@ def test_commands_for_a_connection_that_nobody_holds_are_answered_once() -> None
         [lost] = bridge.kafka.wait_for("d1", ConnectionLost)
         assert lost.connection_id == connection_id
         assert bridge.kafka.of("d1", ClientConnected) == []  # who is there, the retained messages say
+
+
+def test_a_gateway_next_to_it_keeps_quiet_about_connections_of_bridges() -> None:
+    with running_gateway() as gateway:
+        orphan(gateway, ConnectionKind.BRIDGE)
+        orphan(gateway, ConnectionKind.GATEWAY)
+        assert len(gateway.kafka.wait_for("d1", ConnectionLost)) == 1
+        assert gateway.counters.commands_without_connection == 1
 
 
 def test_a_device_that_went_to_a_gateway_is_let_go_until_its_birth() -> None:

@@ -13,6 +13,8 @@ from structlog.typing import EventDict
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.settings import GatewaySettings
+from state.commands import AcceptConnection
+from state.events import ClientConnected
 from tests.integration.gateway.certificates import Authority
 from tests.integration.gateway.gateway_fakes import RawClient, running_gateway, standing_still
 from tests.integration.gateway.test_proxy_protocol import header, opened
@@ -41,6 +43,21 @@ def test_one_connection_too_many_is_closed_and_those_before_it_stay() -> None:
         with gateway.socket() as fourth:
             fourth.send(connect(payload=text("d4")))
             fourth.expect(CONNACK)
+
+
+def test_an_address_behind_a_proxy_has_its_own_limit() -> None:
+    listener = ListenerSettings(port=0, anonymous=True, proxies=("127.0.0.0/8",))
+    limits = DeviceLimits(max_connections_per_address=1)
+    with running_gateway(GatewaySettings(listeners=(listener,), device_limits=limits)) as gateway:
+        with RawClient(opened(gateway)) as first, RawClient(opened(gateway)) as second, RawClient(opened(gateway)) as other:
+            first.send(header("192.0.2.7") + connect(payload=text("a")))
+            first.expect(CONNACK)
+            second.send(header("192.0.2.7") + connect(payload=text("b")))
+            assert second.rest() == b""
+            other.send(header("192.0.2.8") + connect(payload=text("c")))
+            other.expect(CONNACK)
+        assert gateway.counters.limits_reached == {"max_connections_per_address": 1}
+        assert gateway.counters.sockets_refused == {}
 
 
 @pytest.mark.parametrize("tls", [False, True])
@@ -110,6 +127,40 @@ def test_a_flood_of_connects_whose_devices_have_gone_does_not_fill_the_log(monke
     late = said(lines, "connect_too_late")
     assert len(late) <= 10 * (2 + time.monotonic() - began_s), "ten for each second, or part of one, that this takes"
     assert all(line["gone"] for line in late)
+
+
+def test_connects_wait_for_a_silent_engine_and_those_that_left_are_dropped() -> None:
+    with running_gateway(limited(max_unanswered_connects=1)) as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as first, gateway.socket() as gone, gateway.socket() as third:
+            first.send(connect(flags=0x00, payload=text("first")))
+            gateway.kafka.wait_for("first", ClientConnected)
+            gone.send(connect(flags=0x00, payload=text("gone")))
+            assert gone.is_silent()
+            third.send(connect(flags=0x00, payload=text("third")))
+            assert third.is_silent()
+            gone.socket.close()
+            wait_until(lambda: gateway.counters.sockets_open == 2, "the gateway has noticed")
+            gateway.kafka.command("first", AcceptConnection)
+            first.expect(CONNACK)
+            gateway.kafka.wait_for("third", ClientConnected)
+            gateway.kafka.command("third", AcceptConnection)
+            third.expect(CONNACK)
+        assert not [record for record in gateway.kafka.records if record.key == b"gone"]
+
+
+def test_when_too_many_wait_the_others_are_told_to_come_later() -> None:
+    with running_gateway(limited(max_unanswered_connects=1, max_waiting_connects=1)) as gateway:
+        gateway.kafka.accepting.fields = None
+        with gateway.socket() as first, gateway.socket() as second, gateway.socket() as third:
+            first.send(connect(level=5, flags=0x00, payload=text("first")))
+            gateway.kafka.wait_for("first", ClientConnected)
+            second.send(connect(level=5, flags=0x00, payload=text("second")))
+            assert second.is_silent()
+            third.send(connect(level=5, flags=0x00, payload=text("third")))
+            assert third.packet()[3] == 0x89
+            third.expect_closed()
+        assert gateway.counters.limits_reached == {"max_waiting_connects": 1}
 
 
 def test_devices_that_come_back_together_get_in_at_the_rate() -> None:

@@ -4,6 +4,7 @@ So everything that a device receives here was sent without a micro-batch.
 """
 
 import itertools
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -229,6 +230,17 @@ def test_a_gateway_that_takes_over_reads_from_the_end(settings: GatewaySettings)
             position = engine.backend.send("d1", b"last")
             device.expect(sent(FIRST, b"last"))
             assert engine.fast_sent("d1", position).packet_id == FIRST
+
+
+def test_without_the_fast_path_nothing_is_read_and_nothing_taken(settings: GatewaySettings) -> None:
+    off = replace(settings, fast_path=replace(settings.fast_path, enabled=False))
+    with GrantingEngine(settings) as engine, running(off) as gateway, accepted(gateway, "d1") as device:
+        connected = engine.wait_for("d1", ClientConnected)[-1]
+        assert connected.capabilities == 0
+        engine.grant("d1", engine.backend.send("d1", b"first"))
+        engine.backend.send("d1", b"second")
+        assert device.is_silent(1.0)
+        assert not any(thread.name.startswith("inflight-rout") for thread in threading.enumerate())
 
 
 def test_a_router_that_is_behind_goes_on_at_the_end(settings: GatewaySettings) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import jwt
 import pytest
@@ -13,6 +14,7 @@ from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
+from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 KEY = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
@@ -93,3 +95,22 @@ def test_a_connection_ends_with_its_token(gateway: GatewayUnderTest) -> None:
                 assert device.packet() == bytes.fromhex("e00187")
                 return
     pytest.fail("nobody got in")
+
+
+def test_removed_users_and_new_passwords_count_at_once(tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    write_password_file(users, {"ada": HASHER.hash("old")})
+    with running_gateway(GatewaySettings(login=LoginSettings(password_file=str(users), max_failures=0))) as gateway:
+
+        def connack(password: str) -> int:
+            with gateway.socket() as device:
+                device.send(login_bytes("ada", "ada", password))
+                return device.packet()[3]
+
+        assert connack("old") == 0
+        write_password_file(users, {"ada": HASHER.hash("new")})
+        wait_until(lambda: connack("new") == 0, "the new password")
+        assert connack("old") == 0x86
+        write_password_file(users, {})
+        gateway.reload()
+        wait_until(lambda: connack("new") == 0x86, "the user is gone")

@@ -11,6 +11,7 @@ from sinks.kafka.append import AppendFailed, Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
+from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPubRel
@@ -58,6 +59,8 @@ class Transport(asyncio.Transport):
 
     def close(self) -> None:
         self.is_closed = True
+
+    abort = close
 
 
 class Host:
@@ -158,6 +161,14 @@ async def test_a_transport_that_is_full_after_a_write_stays_so() -> None:
         socket.resume_writing()
         assert not socket.connection.is_blocked
         assert transport.is_reading
+
+
+async def test_a_changed_limit_of_connections_holds_for_the_next_socket() -> None:
+    with Host() as host:
+        _, first = host.socket()
+        host.gateway.reconfigure(replace(SETTINGS, device_limits=DeviceLimits(max_connections=1)))
+        _, second = host.socket()
+        assert (first.is_closed, second.is_closed) == (False, True)
 
 
 async def test_a_bug_costs_the_connection_that_it_happens_on(monkeypatch: pytest.MonkeyPatch) -> None:
