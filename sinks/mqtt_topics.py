@@ -3,6 +3,7 @@
 from typing import Final
 
 SHARED_SUBSCRIPTION_PREFIX: Final = "$share/"
+_SYS: Final = "$SYS"
 
 
 def is_topic_name(topic: str) -> bool:
@@ -20,6 +21,11 @@ def is_topic_filter(topic_filter: str) -> bool:
     if any("#" in level for level in levels[:-1]):
         return False
     return all(len(level) == 1 or ("#" not in level and "+" not in level) for level in levels)
+
+
+def is_of_the_server(topic: str) -> bool:
+    """Returns True for a topic on which only the server publishes. Other topics with `$` are anybody's (MQTT 5, 4.7.2)."""
+    return topic == _SYS or topic.startswith(_SYS + "/")
 
 
 def is_shared(topic_filter: str) -> bool:

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from typing import Final
 
 from sinks.fast_path.settings import FastPathSettings
@@ -93,7 +94,7 @@ class GatewaySettings(HostSettings):
     shares_ports: bool = False  # with other gateway processes on this machine; the kernel shares the connections out
     device_limits: DeviceLimits = field(default_factory=DeviceLimits)
     fast_path: FastPathSettings = field(default_factory=FastPathSettings)
-    routing: RoutingSettings = field(default_factory=RoutingSettings)
+    routing: RoutingSettings = field(default_factory=partial(RoutingSettings, enabled=False))  # Configuration: on
     limits: RecordLimits = field(default_factory=RecordLimits)  # the engine's, for messages that it has not read yet
     session: SessionSettings = field(default_factory=SessionSettings)  # the engine's, for what is said before it has answered
     profiles: tuple[tuple[str, SessionSettings], ...] = ()  # (pattern of client ids, instead of `session`); the first match holds

@@ -15,8 +15,8 @@ class RoutingSettings:
     """
 
     enabled: bool = Setting(
-        "true = publications of devices and backends reach the clients that subscribe to their topic"
-    ).default(False)
+        "publications of devices and backends reach the clients that subscribe to their topic; false = no matcher runs"
+    ).default(True)
     shared_strategy: SharedStrategy = Setting(
         "which member of a shared subscription gets a message: sticky (the same one for each publisher while the members are the "
         "same), round_robin (one after the other)"

@@ -9,13 +9,14 @@ from prometheus_client.registry import Collector
 from inflight.producer.metrics import ProducerMetrics
 from sinks.bridge.metrics import BridgeCollector, BridgeCounters
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
+from sinks.routing.metrics import MatcherCollector, MatcherCounters
 from state.model import Outcome
 from streaming.engine.leases.keeper import LeaseReport
 from streaming.engine.metrics import EngineCollector
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.session_stats import SessionStats
 
-Counters = TypeVar("Counters", GatewayCounters, BridgeCounters)
+Counters = TypeVar("Counters", GatewayCounters, BridgeCounters, MatcherCounters)
 
 
 def every_metric() -> dict[str, str]:
@@ -24,7 +25,12 @@ def every_metric() -> dict[str, str]:
     producer = ProducerMetrics(registry)
     for counter in producer.retries, producer.failures, producer.transactions:
         counter.labels("x")
-    for collector in full_engine(), GatewayCollector(counting(GatewayCounters())), BridgeCollector(counting(BridgeCounters())):
+    processes = (
+        GatewayCollector(counting(GatewayCounters())),
+        BridgeCollector(counting(BridgeCounters())),
+        MatcherCollector(counting(MatcherCounters())),
+    )
+    for collector in (full_engine(), *processes):
         registry.register(collector)
     found: dict[str, str] = {}
     for family in registry.collect():

@@ -25,12 +25,12 @@ def test_the_page_has_every_metric_with_its_label_and_no_other() -> None:
 
 def test_all_names_follow_the_scheme() -> None:
     for name in every_metric():
-        assert re.fullmatch(r"inflight_(engine|gateway|bridge|producer)(_[a-z0-9]+)+", name), name
+        assert re.fullmatch(r"inflight_(engine|gateway|bridge|matcher|producer)(_[a-z0-9]+)+", name), name
         assert not name.removesuffix("_total").endswith(NOT_BASE_UNITS), name
 
 
 @pytest.mark.parametrize("page", ["operations.md", "security.md", "producer.md", "deployment.md"])
 def test_other_pages_name_only_metrics_that_exist(page: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
-    named = set(re.findall(r"`(inflight_(?:engine|gateway|bridge|producer)_[a-z0-9_]+)`", text))
+    named = set(re.findall(r"`(inflight_(?:engine|gateway|bridge|matcher|producer)_[a-z0-9_]+)`", text))
     assert named - set(every_metric()) == set()

@@ -40,7 +40,10 @@ class Connect(Packet, frozen=True):
 
 
 class ConnAck(Packet, frozen=True):
-    """A CONNACK. reason_code: MQTT 5's, which the MQTT 3.1.1 codec translates. None = the property is left out."""
+    """A CONNACK. reason_code: MQTT 5's, which the MQTT 3.1.1 codec translates. None = the property is left out.
+
+    has_routing: retained messages, shared subscriptions and subscription identifiers are available.
+    """
 
     reason_code: int = ReasonCode.SUCCESS
     session_present: bool = False
@@ -50,6 +53,7 @@ class ConnAck(Packet, frozen=True):
     assigned_client_id: str | None = None
     topic_alias_maximum: int = 0
     server_keep_alive_s: int | None = None
+    has_routing: bool = False
 
 
 class Publish(Packet, frozen=True):

@@ -370,7 +370,7 @@ def _encode_connack(packet: ConnAck) -> bytes:
         topic_alias_max=packet.topic_alias_maximum,
         server_keep_alive=packet.server_keep_alive_s,
         max_packet_size=packet.maximum_packet_size_bytes,
-        retain_available=False,
-        subscription_id_available=False,
-        shared_subscription_available=False,
+        retain_available=packet.has_routing,
+        subscription_id_available=packet.has_routing,
+        shared_subscription_available=packet.has_routing,
     ).write()

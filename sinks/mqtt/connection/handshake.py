@@ -15,7 +15,7 @@ from sinks.mqtt.connection.effects import Registration
 from sinks.mqtt.connection.phases import limited_keep_alive_s
 from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
-from sinks.mqtt_topics import has_control_character
+from sinks.mqtt_topics import has_control_character, is_of_the_server
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
 from state.events import Capability, ClientConnected
@@ -106,9 +106,9 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
             reason_code=ReasonCode.RETAIN_NOT_SUPPORTED,
             codec=codec,
         )
-    if connect.will is not None and settings.routing.enabled and connect.will.topic.startswith("$"):
+    if connect.will is not None and settings.routing.enabled and is_of_the_server(connect.will.topic):
         raise ConnectionRefused(
-            "the topic of the will begins with $, and only the server publishes there",
+            "the topic of the will is below $SYS, and only the server publishes there",
             reason_code=ReasonCode.NOT_AUTHORIZED,
             codec=codec,
         )
@@ -179,6 +179,7 @@ def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySetting
         assigned_client_id=assigned_client_id,
         topic_alias_maximum=settings.topic_alias_maximum,
         server_keep_alive_s=keep_alive_s if keep_alive_s != connect.keep_alive_s else None,  # [MQTT-3.2.2-21]
+        has_routing=settings.routing.enabled,
     )
 
 

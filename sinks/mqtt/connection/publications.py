@@ -12,7 +12,7 @@ from sinks.mqtt.known_tables import KnownTables
 from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt_topics import topic_levels
+from sinks.mqtt_topics import is_of_the_server, topic_levels
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
 from state.model import PacketId, QoS, ReasonCode
@@ -64,7 +64,7 @@ class Publications:
         if topic_levels(topic) > self.max_topic_levels:
             self.counters.limits_reached[Limit.TOPIC_LEVELS] += 1
             return self._topic_refused(publish, topic, ReasonCode.TOPIC_NAME_INVALID)
-        if self.tables is not None and topic.startswith("$"):
+        if self.tables is not None and is_of_the_server(topic):
             return self._reserved(publish)
         if self.grant.publish and not self.grant.may_publish(topic):
             self.counters.not_authorized["publish"] += 1

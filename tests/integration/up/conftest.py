@@ -39,10 +39,6 @@ crash_limit = 3
 """
 
 SECRET = "hunter2"
-ROUTING = """
-[routing]
-enabled = true
-"""
 SECRETS = f"""
 [kafka]
 sasl_password = "{SECRET}"
@@ -96,7 +92,7 @@ def start_up(directory: Path) -> tuple[_Addresses, Callable[[], None]]:
     shorter = policies.replace('message_ttl = "10s"', 'message_ttl = "1s"')
     assert "10s" not in shorter
     configuration = directory / "inflight.toml"
-    configuration.write_text(shorter + PROFILES + ROUTING + SECRETS, encoding="utf-8")
+    configuration.write_text(shorter + PROFILES + SECRETS, encoding="utf-8")
     # Several processes speak to it at once, so there is always something to do: fewer micro-batches cost all of them less. And
     # other tests run beside it, behind which its engine should not stand back.
     settings = ("metrics.engine_port=0", "metrics.gateway_port=0", "engine.trigger_interval_ms=500", "engine.nice=0")

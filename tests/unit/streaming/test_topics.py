@@ -48,17 +48,14 @@ def test_a_topic_that_inflight_created_has_no_fault_on_one_broker(plan: TopicPla
 
 
 def test_only_the_tables_are_compacted() -> None:
-    assert compacted(PLANS.values()) == ["inflight.throttle", "inflight.leases", "inflight.routes"]
+    tables = ("throttle", "leases", "routes", "subscriptions", "retained")
+    assert compacted(PLANS.values()) == [f"inflight.{name}" for name in tables]
 
 
-def test_routing_needs_three_topics_more_of_which_two_are_tables() -> None:
-    plans = planned_topics(Settings(routing={"enabled": True}))
-    assert {plan.name for plan in plans} - PLANS.keys() == {
-        "inflight.subscriptions",
-        "inflight.publications",
-        "inflight.retained",
-    }
-    assert compacted(plans)[-2:] == ["inflight.subscriptions", "inflight.retained"]
+def test_without_routing_there_are_three_topics_less() -> None:
+    plans = planned_topics(Settings(routing={"enabled": False}))
+    of_routing = {f"inflight.{name}" for name in ("subscriptions", "publications", "retained")}
+    assert PLANS.keys() - {plan.name for plan in plans} == of_routing
 
 
 def compacted(plans: Iterable[TopicPlan]) -> list[str]:

@@ -186,7 +186,7 @@ def test_a_process_without_kafka_names_the_address(command: list[str]) -> None:
 
 
 def test_a_matcher_needs_routing() -> None:
-    result = RUNNER.invoke(app, ["matcher"])
+    result = RUNNER.invoke(app, ["matcher", "--set", "routing.enabled=false"])
     assert result.exit_code != 0
     assert "routing.enabled" in str(result.exception)
 

@@ -74,7 +74,7 @@ def test_the_defaults_are_those_of_the_session_and_of_the_gateway() -> None:
     ours = dataclasses.asdict(gateway_settings(Settings()))
     theirs = dataclasses.asdict(GatewaySettings())
     different = {key for key in theirs if ours[key] != theirs[key]}
-    assert different == {"kafka_options"}, "Kafka's security is spelt out"
+    assert different == {"kafka_options", "routing", "session"}, "Kafka's security is spelt out; a gateway alone does not route"
 
 
 @pytest.mark.parametrize("process", ["engine", "gateway"])

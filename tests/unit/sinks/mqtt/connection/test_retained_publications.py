@@ -161,10 +161,20 @@ def test_a_retained_publication_that_kafka_refuses_as_too_large(too_large: tuple
     assert not harness.connection.is_closed
 
 
+def test_with_routing_connack_leaves_nothing_out() -> None:
+    """Retain Available, Subscription Identifiers Available and Shared Subscription Available are 1 without their property."""
+
+    def connack(routing: RoutingSettings) -> bytes:
+        return Harness(routing=routing).send(connect(level=5, flags=0x02))
+
+    assert connack(RoutingSettings(enabled=False)) == bytes.fromhex("2014000011 210064 220010 2500 2700080000 2900 2a00")
+    assert connack(ROUTING) == bytes.fromhex("200e00000b 210064 220010 2700080000")
+
+
 def test_without_routing_nothing_is_retained() -> None:
-    harness = device(routing=RoutingSettings())
+    harness = device(routing=RoutingSettings(enabled=False))
     assert harness.send(retained()) == bytes.fromhex("e0019a")
-    old = device(4, routing=RoutingSettings())
+    old = device(4, routing=RoutingSettings(enabled=False))
     assert old.send(retained(v5=None)) == ANSWERS[1]
     assert (len(old.uplink), kept(old)) == (1, [])
 
@@ -189,7 +199,7 @@ def test_a_will_for_a_topic_of_the_server_is_refused(level: int, answer: str) ->
     assert harness.send(connect(level=level, flags=0x04, payload=text("c1") + will)) == bytes.fromhex(answer)
 
 
-@pytest.mark.parametrize(("routing", "is_refused"), [(ROUTING, False), (RoutingSettings(), True)])
+@pytest.mark.parametrize(("routing", "is_refused"), [(ROUTING, False), (RoutingSettings(enabled=False), True)])
 def test_a_will_with_will_retain_needs_routing(routing: RoutingSettings, is_refused: bool) -> None:
     harness = Harness(routing=routing)
     answer = harness.send(connect(level=5, flags=0x24, payload=text("c1") + b"\x00" + text("w") + text("gone")))

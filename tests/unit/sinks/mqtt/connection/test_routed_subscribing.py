@@ -178,7 +178,7 @@ def test_a_session_with_an_unknown_list_gets_no_subscription_more() -> None:
 
 
 def test_without_routing_there_is_no_list() -> None:
-    harness = device(4, KEPT, routing=RoutingSettings())
+    harness = device(4, KEPT, routing=RoutingSettings(enabled=False))
     assert harness.send(subscribe("a", "$share/g/a")) == bytes.fromhex("900400090180")
     assert harness.last(Subscribed).version == 0
     harness.send(unsubscribe("kept"))

@@ -7,10 +7,10 @@ from uuid import UUID
 import pytest
 from structlog.testing import capture_logs
 
+from streaming import background
 from streaming.checkpoint_topics import TopicIds
 from streaming.config.errors import TopicsReplaced
 from streaming.config.settings import Settings
-from streaming.engine import background
 from streaming.engine.errors import PartitionsChanged
 from streaming.engine.ownership import partitions
 from streaming.engine.ownership.partitions import (
