@@ -5,8 +5,9 @@
 
 Two ways to route a publication once, in turn, each in a process of its own: as built, at least once with marks by which sessions
 recognize a second copy; and a Kafka transaction for each poll, with records and offsets together, which readers of `messages`
-have to wait for (`read_committed`). `nobody` is the built way while no subscription matches. A broker runs beside it. The latency
-is from the moment in which a reader of `uplink` has the publication to that in which a reader of `messages` has its record.
+have to wait for (`read_committed`). `others` is the built way while subscriptions exist and none matches, `nobody` while there is
+none. A broker runs beside it. The latency is from the moment in which a reader of `uplink` has the publication to that in which a
+reader of `messages` has its record.
 """
 
 import argparse
@@ -42,11 +43,12 @@ from state.model import QoS, Subscription
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.records.uplink import uplink_headers
 
+_UNMATCHED: Final = ("others", "nobody")
 _PARTITIONS: Final = 4
 _PUBLISHERS: Final = 100
 _PAYLOAD_BYTES: Final = 200
 _LONGEST_S: Final = 60.0
-_CONTESTANTS: Final = ("marks", "transactions", "nobody")
+_CONTESTANTS: Final = ("marks", "transactions", "others", "nobody")
 
 
 class _Member(SourceConsumer):
@@ -101,8 +103,7 @@ class TransactionalWriter:
 def run_contestant(name: str, servers: str, prefix: str) -> None:
     """Runs a matcher until the process is killed; prints `ready`."""
     if name == "transactions":
-        kafka_matcher.RoutedWriter = TransactionalWriter  # type: ignore[assignment, misc]
-        kafka_matcher.SourceConsumer = _Member  # type: ignore[misc]
+        vars(kafka_matcher).update(RoutedWriter=TransactionalWriter, SourceConsumer=_Member)
     settings = RoutingSettings(
         enabled=True,
         group_id=prefix,
@@ -179,15 +180,16 @@ def measure(name: str, broker: EmbeddedKafka, prefix: str, *, rate: int, seconds
     _create(servers, prefix)
     load, appended = _Load(servers, f"{prefix}.uplink"), _Arrivals(servers, f"{prefix}.uplink")
     routed = _Arrivals(servers, f"{prefix}.messages")
-    load.subscribe(f"{prefix}.subscriptions", "elsewhere/#" if name == "nobody" else "fleet/#")
+    if name != "nobody":
+        load.subscribe(f"{prefix}.subscriptions", "elsewhere/#" if name == "others" else "fleet/#")
     command = [sys.executable, "-m", "bench.matching", "--contestant", name, "--servers", servers, "--prefix", prefix]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     try:
         assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+        assert b"ready\n" in iter(process.stdout.readline, b""), f"{name} has ended"
         appended.start()
         routed.start()
-        arriving = appended if name == "nobody" else routed
+        arriving = appended if name in _UNMATCHED else routed
         _until_all(arriving, load.publish(rate, 2 * rate))
         processes = (("matcher", psutil.Process(process.pid)), ("broker", psutil.Process(broker.pid)))
         time_of = ProcessorTime(lambda: processes)
@@ -229,7 +231,7 @@ def compare(rates: list[int], *, seconds: float, turns: int) -> None:
     runs: dict[tuple[str, int], list[dict[str, float]]] = {}
     with tempfile.TemporaryDirectory() as directory, EmbeddedKafka(Path(directory), jars=ensure_jars()) as broker:
         for turn in range(turns + 1):
-            for rate in rates:
+            for rate in rates if turn else rates[:1]:
                 for name in _CONTESTANTS:
                     with console.status(
                         f"{name} at {rate}/s, turn {turn} of {turns}" if turn else f"{name}: Java compiles its code"
@@ -240,7 +242,7 @@ def compare(rates: list[int], *, seconds: float, turns: int) -> None:
     table = Table("", "publications/s", "p50 ms", "p99 ms", "matcher µs", "broker µs", title=f"median of {turns}")
     for (name, rate), measured in runs.items():
         middle = {key: median(run[key] for run in measured) for key in measured[0]}
-        latency = ("–", "–") if name == "nobody" else (f"{middle['p50_ms']:.2f}", f"{middle['p99_ms']:.1f}")
+        latency = ("–", "–") if name in _UNMATCHED else (f"{middle['p50_ms']:.2f}", f"{middle['p99_ms']:.1f}")
         table.add_row(name, f"{rate:,}", *latency, f"{middle['matcher_us']:.0f}", f"{middle['broker_us']:.0f}")
     console.print(table)
 
