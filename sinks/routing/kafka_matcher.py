@@ -45,7 +45,8 @@ _POLL_S: Final = 0.2
 _UNCONFIRMED_POLL_S: Final = 0.02
 """While records are unconfirmed: their confirmations are handled between polls."""
 _MOST_RECORDS: Final = 500
-_REST_S: Final = 0.1
+_REST_S: Final = 0.02
+"""A client that subscribes meanwhile gets what was published since the rest began, although it came before its SUBSCRIBE."""
 _RESTART_PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0
 _BARRIER_S: Final = 10.0
@@ -252,11 +253,9 @@ class _Routing:
                 raise KafkaFailed("a topic has more partitions now")
 
     def _rest(self) -> None:
-        """Lets publications gather while nobody subscribes to anything, because a request for each costs more than its match."""
+        """Lets publications gather while nobody subscribes to anything, because a barrier for each costs more than its match."""
         if self.consumer.owned and not self._writer.has_unconfirmed and not self._reader.has_subscriptions:
-            self.consumer.pause()
             self._reader.await_subscriptions(_REST_S)
-            self.consumer.resume()
 
     def _route(self, batches: dict[Partition, list[ConsumedRecord]]) -> None:
         ends = {partition: records[-1].offset + 1 for partition, records in batches.items()}

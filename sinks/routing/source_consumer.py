@@ -134,20 +134,6 @@ class SourceConsumer:
         owned, committed = self.owned, self._committed
         return {each: owned[each] for each in partitions if each in owned and committed.get(each) != owned[each]}
 
-    def pause(self) -> None:
-        """Fetches nothing until `resume`. Raises KafkaFailed."""
-        self._switch(self._client.pause)
-
-    def resume(self) -> None:
-        """Fetches again. Raises KafkaFailed."""
-        self._switch(self._client.resume)
-
-    def _switch(self, switch: Callable[[list[TopicPartition]], None]) -> None:
-        try:
-            switch([TopicPartition(topic, number) for topic, number in self.owned])
-        except KafkaException as error:
-            raise KafkaFailed(str(reason_of(error))) from error
-
     def lag(self, positions: Mapping[Partition, int]) -> int:
         """Returns how many records there are behind these positions, as of the newest fetch."""
         lag = 0
