@@ -10,6 +10,7 @@
 """
 
 import hashlib
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -221,7 +222,7 @@ class Matcher:
                     group.members,
                     self._settings.shared_strategy,
                     stays_with=publisher.encode() or record.key or message.message_id.encode(),
-                    number=record.offset,
+                    number=record.offset if publication.batch_ms is None else zlib.crc32(message.message_id.encode()),
                 )
                 number = source.number(is_of_batch=is_of_batch, share=group.shared_filter)
                 add(member, (member.subscriptions[group.shared_filter],), number, group.shared_filter)

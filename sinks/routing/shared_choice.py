@@ -18,7 +18,7 @@ def choose_member(members: Collection[ClientEntry], strategy: SharedStrategy, *,
         members: At least one.
         stays_with: Publications with the same value go to the same member with `sticky`. If a member comes or goes, only its own
             share moves (rendezvous hashing).
-        number: Counts publications; with `round_robin` the next number is for the next member.
+        number: Counts publications, the same for all copies of one; with `round_robin` the next number is for the next member.
     """
     candidates = [member for member in members if member.is_online] or list(members)
     if len(candidates) == 1:

@@ -79,11 +79,11 @@ class Routed:
         headers = uplink_headers(client_id=publisher, inflight_id=f"{publisher}:1:{offset}", topic=topic, qos=qos, **more)  # type: ignore[arg-type]
         return self.matcher.route(UPLINK, Record(offset=offset, key=publisher.encode(), headers=[*headers]))  # type: ignore[arg-type]
 
-    def send(self, topic: str, **more: bytes) -> list[RoutedRecord]:
+    def send(self, topic: str, offset: int = 7, **more: bytes) -> list[RoutedRecord]:
         """Routes a backend's publication. more: headers, with _ instead of -."""
         headers: list[tuple[str, bytes | None]] = [("mqtt-topic", topic.encode())]
         headers += [(name.replace("_", "-"), value) for name, value in more.items()]
-        return self.matcher.route(PUBLICATIONS, Record(headers=headers))
+        return self.matcher.route(PUBLICATIONS, Record(offset=offset, headers=headers))
 
     def answer(self, client_id: str, *wanted: Subscription) -> list[RoutedRecord]:
         filters = tuple(each.topic_filter for each in wanted)
@@ -322,6 +322,15 @@ def test_a_second_attempt_writes_the_same_records(strategy: str) -> None:
     assert [routed.publish("a", offset=offset) for offset in range(9)] == [
         routed.publish("a", offset=offset) for offset in range(9)
     ]
+
+
+@pytest.mark.parametrize("strategy", ["sticky", "round_robin"])
+def test_copies_of_a_micro_batch_go_to_the_same_member(strategy: str) -> None:
+    """A micro-batch that is executed again writes its publications a second time, at other offsets."""
+    routed = Routed(shared_strategy=strategy)
+    members(routed, "m1", "m2", "m3")
+    returned = {"mqtt_share": b"$share/g/a", "micro_batch": b"9", "message_id": b"i"}
+    assert len({copies(routed.send("a", offset=offset, **returned))[0][0] for offset in range(6)}) == 1
 
 
 def test_what_a_session_returns_goes_to_its_group_only() -> None:
