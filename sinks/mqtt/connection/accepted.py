@@ -171,8 +171,7 @@ class AcceptedDevice:
         subscribed, new_list = None, None
         if not self._subscriptions.has_routing:
             subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted) if granted else None
-        elif granted and (is_change or wanted or self.list_id[0] != self._connection_id):
-            # The first one of a connection is recorded in any case: the list before may be missing, if its gateway has failed.
+        elif granted and (is_change or wanted or self._is_list_of_earlier_connection):
             version = self._next_version()
             subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted, version=version)
             new_list = self._list_record(wanted)
@@ -184,7 +183,7 @@ class AcceptedDevice:
         unsubscribed, new_list = None, None
         if not self._subscriptions.has_routing:
             unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters) if filters else None
-        elif is_change:
+        elif is_change or (filters and self._is_list_of_earlier_connection):
             version = self._next_version()
             unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters, version=version)
             new_list = self._list_record()
@@ -195,6 +194,12 @@ class AcceptedDevice:
     def list_id(self) -> tuple[int, int]:
         """Returns the connection that has written the newest list of subscriptions, and the list's number within it."""
         return self.fast_path.list_id
+
+    @property
+    def _is_list_of_earlier_connection(self) -> bool:
+        """Says that this connection has written no list. Of the two records of the newest change before it, Kafka may have one
+        only, and the client got no answer: what changes nothing for the session may change the list in the log."""
+        return self.list_id[0] != self._connection_id
 
     def _next_version(self) -> int:
         """Numbers a new list of subscriptions."""

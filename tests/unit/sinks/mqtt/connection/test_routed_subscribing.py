@@ -16,6 +16,7 @@ from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 ROUTING = RoutingSettings(enabled=True)
 KEPT = Subscription(topic_filter="kept", qos=QoS(1))
+KEPT_UNASKED = Subscription(topic_filter="kept", qos=QoS(1), retain_handling=2)
 CONNACK = bytes.fromhex("20020000")
 GRANTED = bytes.fromhex("9003000901")
 """SUBACK of MQTT 3.1.1 for one filter at QoS 1."""
@@ -118,6 +119,18 @@ def test_a_list_has_every_subscription_of_the_client() -> None:
     filters = [[(one.topic_filter, int(one.qos)) for one in listed.subscriptions] for listed in lists(harness)]
     assert filters == [[("kept", 1), ("a", 1)], [("a", 1)], [("a", 2)]]
     assert [event.version for event in harness.events if isinstance(event, Subscribed | Unsubscribed)] == [1, 2, 3]
+
+
+def test_what_changes_nothing_is_written_once_on_a_connection() -> None:
+    """Kafka may have the event of the change before it and not the list, or the list and not the event."""
+    harness = device(5, KEPT, list_id=(50, 3))
+    for _ in range(2):
+        harness.send(subscribe_v5("kept", options=0x21))
+    assert lists(harness) == [SubscriptionList(connection_id=77, version=1, subscriptions=(KEPT_UNASKED,))]
+    harness = device(4, KEPT, list_id=(50, 3))
+    for _ in range(2):
+        assert harness.send(unsubscribe("other")) == bytes.fromhex("b002000a")
+    assert lists(harness) == [SubscriptionList(connection_id=77, version=1, subscriptions=(KEPT,))]
 
 
 def test_the_numbers_of_lists_go_on_where_the_session_is() -> None:
