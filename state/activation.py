@@ -55,6 +55,7 @@ class Activation:
         not_replayed: Those of them that also began among the events. Nobody is there to get a replay, so an engine that is
             behind, and whose devices give up and connect again, is spared the work.
         announces: The client's list of subscriptions is written again if it has shared ones (state/outbound/routing/routed.py).
+        corrects_list: It is written again in any case, because matchers have found the client in a list that is over.
         lists_end: If no session is left, its list ends with this connection; 0 = nothing has ended.
     """
 
@@ -62,6 +63,7 @@ class Activation:
         "announces",
         "client_id",
         "commands",
+        "corrects_list",
         "ended",
         "fast_path",
         "lists_end",
@@ -79,6 +81,7 @@ class Activation:
         self.ended: set[int] = set()
         self.not_replayed: set[int] = set()
         self.announces = False
+        self.corrects_list = False
         self.lists_end = 0
 
     def add(self, command: Command) -> None:

@@ -270,6 +270,7 @@ class Session:
             event,
             activation,
             newest_connection_id=self.newest_connection_id,
+            started_by=self.started_by,
             has_session=self.established,
         )
         if admissible is not None:

@@ -158,8 +158,11 @@ def test_a_message_for_a_session_that_has_ended_is_counted() -> None:
 
 
 def test_a_message_of_the_session_before_is_counted_after_a_clean_start() -> None:
-    s = subscribed().connect(clean_start=True).route("a", mark=1, entry=(1, 1))
-    assert nowhere(s) == [("a", "the client has unsubscribed")]
+    """The client subscribes again before the message is read, and not before it was matched."""
+    s = subscribed().connect(clean_start=True).subscribe("t", 2, version=1).route("a", mark=1, entry=(1, 1))
+    assert (received(s), nowhere(s)) == ([], [("a", "the client had subscribed in an earlier session")])
+    s.lose_connection().connect().route("b", mark=2, entry=(2, 1))
+    assert received(s) == ["b"], "of an earlier connection of the same session"
 
 
 def test_routed_messages_do_not_prolong_the_wait_of_others() -> None:
@@ -240,7 +243,7 @@ def test_an_early_message_outlives_the_clean_start_of_its_connection() -> None:
 
 def test_an_early_message_of_a_connection_that_was_overtaken_is_counted() -> None:
     s = Scenario(routing=True).route("a", mark=1, entry=(5, 1)).connect(connection_id=6, clean_start=True)
-    assert (received(s), nowhere(s)) == ([], [("a", "the client has unsubscribed")])
+    assert (received(s), nowhere(s)) == ([], [("a", "the client had subscribed in an earlier session")])
 
 
 def test_an_early_message_with_a_named_id_is_remembered_when_it_is_accepted() -> None:
@@ -376,6 +379,16 @@ def test_a_member_that_has_left_the_group_returns_a_message() -> None:
     assert returned(s) == ["a"]
     assert nowhere(s) == [("a", f"returned to {SHARE}: the client has unsubscribed")]
     assert (received(s), s.outcomes) == ([], {})
+
+
+def test_a_session_that_is_no_member_writes_its_list_again() -> None:
+    """Kafka has the list of a SUBSCRIBE, or of an earlier session, and the matcher would choose the same client for ever."""
+    s = member().unsubscribe(SHARE, version=3).route("a", mark=1, entry=(1, 2), share=SHARE)
+    assert announced(s) == [((1, 3), True)]
+    s.connect(clean_start=True).route("b", mark=2, entry=(1, 2), share=SHARE)
+    assert announced(s)[1:] == [((2, 0), True)]
+    s.route("c", mark=3, entry=(1, 2)).lose_connection()
+    assert len(announced(s)) == 2, "without a group it costs no more than a record for nobody"
 
 
 def test_a_member_without_a_session_returns_a_message_once() -> None:

@@ -14,7 +14,8 @@
 6. A routed message that comes again has a new position, but no higher mark. Known are the marks of what was taken here, and of
    all before the grant. What lies between breaks the chain, or leaves a gap, until a grant has its mark.
 7. A routed message names the list of subscriptions that matched it. If that is the connection's own list, its QoS holds. If the
-   own list is newer, its filters decide. If it is older, or no filter of it matches, the session decides.
+   own list is newer, and of the same connection, its filters decide. Else, or if no filter of it matches, the session decides,
+   which knows when it began.
 
 Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 """
@@ -320,8 +321,8 @@ class WireFastPath:
         matched_by = routing.connection_id, routing.version
         if matched_by == self.list_id:
             return message.qos
-        if matched_by > self.list_id or routing.share:  # the session gives what is shared back to the group
-            return OfferRefusal.SUBSCRIPTIONS
+        if matched_by > self.list_id or routing.connection_id != self.list_id[0] or routing.share:
+            return OfferRefusal.SUBSCRIPTIONS  # the session gives what is shared back to the group
         granted = self._subscriptions.granted_qos(message.topic)
         return OfferRefusal.SUBSCRIPTIONS if granted is None else min(message.qos, granted)
 

@@ -8,17 +8,19 @@ read its own list by another topic. So either may be the newer one. A message is
    session. It is decided on when a connection with that id or a later one was accepted. After an hour it ends with
    `session_ended`.
 3. There is no session: a ledger row counts the message, and nothing else happens. A routed message begins no session.
-4. The session's own list is newer, and none of its filters matches: the client has unsubscribed. As rule 3.
-5. The session's own list is newer: its best matching filter lowers the QoS.
-6. Otherwise the entry holds. The QoS is the entry's, whatever other filters say.
+4. The entry is of an earlier session: as rule 3. What the client subscribes to now, it did not when the message was matched.
+5. The session's own list is newer, and none of its filters matches: the client has unsubscribed. As rule 3.
+6. The session's own list is newer: its best matching filter lowers the QoS.
+7. Otherwise the entry holds. The QoS is the entry's, whatever other filters say.
 
-A message of a shared subscription that ends by rule 2, 3 or 4 is returned to its group (`ReturnToGroup`). Only the filter of that
-shared subscription matches it in rules 4 and 5. When a session ends, what its client has not got is returned too: messages in the
+A message of a shared subscription that ends by rules 2 to 5 is returned to its group (`ReturnToGroup`). Only the filter of that
+shared subscription matches it in rules 5 and 6. When a session ends, what its client has not got is returned too: messages in the
 queue, and those of QoS 1 that are not acknowledged. A QoS 2 message in flight is not [MQTT-4.8.2-5], nor one that the client has
 refused [MQTT-4.8.2-6].
 
 Lists. When a session ends and no other one begins, `EndSubscriptions` removes its list. Rule 3 says it again, because the list
-that the matcher used may have been written after that. A session with a shared subscription announces whether it is online.
+that the matcher used may have been written after that. A session with a shared subscription announces whether it is online. One
+that returns a message by rule 4 or 5 writes its own list again, else the matcher would choose the same client for ever.
 """
 
 from collections.abc import Iterator
@@ -56,9 +58,13 @@ def admissible(
     activation: Activation,
     *,
     newest_connection_id: int,
+    started_by: int,
     has_session: bool,
 ) -> MessageSubmitted | None:
-    """Applies rules 2 to 6.
+    """Applies rules 2 to 7.
+
+    Args:
+        started_by: The connection that began the present session, if there is one.
 
     Returns:
         The message to accept; None if it waits, or if a ledger row counts it.
@@ -71,15 +77,20 @@ def admissible(
         activation.lists_end = max(activation.lists_end, newest_connection_id)
         _count(outbound, event.message, "the client has no session", activation)
         return None
-    if own <= ListId(routing.connection_id, routing.version):  # step 6
+    if routing.connection_id < started_by:  # step 4
+        activation.corrects_list |= bool(routing.share)
+        _count(outbound, event.message, "the client had subscribed in an earlier session", activation)
+        return None
+    if own <= ListId(routing.connection_id, routing.version):  # step 7
         return event
     granted = _granted(outbound, event.message, routing)
-    if granted is None:  # step 4
+    if granted is None:  # step 5
+        activation.corrects_list |= bool(routing.share)
         _count(outbound, event.message, "the client has unsubscribed", activation)
         return None
     if granted >= event.message.qos:
         return event
-    return msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, qos=granted))  # step 5
+    return msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, qos=granted))  # step 6
 
 
 def pop_early(outbound: SessionOutbound, connection_id: int) -> Iterator[MessageSubmitted]:
@@ -176,7 +187,7 @@ def list_read(outbound: SessionOutbound, event: Subscribed | Unsubscribed, activ
 def end_of_activation(outbound: SessionOutbound, activation: Activation, *, has_session: bool, is_online: bool) -> None:
     """Writes the list of a session with a shared subscription, or the end of the list of a session that is over."""
     if has_session:
-        if activation.announces and outbound.subscriptions.has_shared:
+        if activation.corrects_list or (activation.announces and outbound.subscriptions.has_shared):
             list_id, subscriptions = outbound.routing.list_id, tuple(outbound.subscriptions)
             activation.add(
                 AnnounceSubscriptions(

@@ -221,9 +221,14 @@ class TestRoutedMessages:
     def test_our_newer_list_of_subscriptions_decides(self) -> None:
         path = subscribed(3, LOW, Subscription(topic_filter="#", qos=QoS(1)), Subscription(topic_filter="u", qos=QoS(2)))
         assert routed_qos(path, 5, 1, matched_by=(1, 2)) == QoS(1)
-        assert routed_qos(path, 6, 2, matched_by=(0, 9), qos=0) == QoS(0)
+        assert routed_qos(path, 6, 2, matched_by=(1, 1), qos=0) == QoS(0)
         path.unsubscribed(["#", "t"])
         assert routed_qos(path, 7, 3, matched_by=(1, 2)) is OfferRefusal.SUBSCRIPTIONS
+
+    def test_a_list_of_an_earlier_connection_is_left_to_the_session(self) -> None:
+        """It may be of an earlier session."""
+        path = subscribed(3, Subscription(topic_filter="#", qos=QoS(2)))
+        assert routed_qos(path, 5, 1, matched_by=(0, 9)) is OfferRefusal.SUBSCRIPTIONS
 
     def test_a_shared_message_matched_before_our_list_is_left_to_the_session(self) -> None:
         path = subscribed(3, Subscription(topic_filter="#", qos=QoS(2)))
