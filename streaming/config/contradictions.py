@@ -85,11 +85,12 @@ def _session_problems(path: KeyPath, session: SessionSettings, settings: Configu
                 f"is {session.max_dead_letters}, so no message reaches dead_letter_limit = {policy.dead_letter_limit} of the "
                 f"policy {policy.name!r}: raise it, or lower that",
             )
-    if 2 * session.max_subscription_bytes > engine.max_record_bytes:
+    # AcceptConnection has each filter twice, once with its options.
+    if 4 * session.max_subscription_bytes > engine.max_record_bytes:
         yield (
             (*path, "max_subscription_bytes"),
             f"is {format_size(session.max_subscription_bytes)}: a gateway is told all topic filters in one record, which may "
-            f"have engine.max_record_bytes = {engine.max_record_bytes}; keep it below half of that",
+            f"have engine.max_record_bytes = {engine.max_record_bytes}; keep it below a quarter of that",
         )
 
 

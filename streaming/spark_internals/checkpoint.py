@@ -247,8 +247,18 @@ def recorded_state_partitions(files: CheckpointFiles) -> int | None:
 
 def recorded_conf(files: CheckpointFiles) -> Mapping[str, str]:
     """Returns the Spark settings of the newest planned micro-batch, empty for a new checkpoint."""
+    found: Mapping[str, str] = _metadata(files).get("conf", {})
+    return found
+
+
+def newest_batch_ms(files: CheckpointFiles) -> int:
+    """Returns the time of the newest planned micro-batch in ms since 1970, 0 for a new checkpoint."""
+    return int(_metadata(files).get("batchTimestampMs", 0))
+
+
+def _metadata(files: CheckpointFiles) -> Mapping[str, Any]:
     last = files.last_batch()
-    found: Mapping[str, str] = {} if last is None else json.loads(_entry(files, last.batch_id)[1]).get("conf", {})
+    found: Mapping[str, Any] = {} if last is None else json.loads(_entry(files, last.batch_id)[1])
     return found
 
 

@@ -129,8 +129,8 @@ def packets_with_a_list(packets: list[Packet]) -> list[int]:
             if wants_retained or held.get(topic_filter) != qos:
                 found.append(packet_id)
             held[topic_filter] = qos
-        elif make is unsubscribe and held.pop(topic_filter, None) is not None:
-            found.append(packet_id)
+        elif make is unsubscribe and (held.pop(topic_filter, None) is not None or not found):
+            found.append(packet_id)  # the first of a connection makes one in any case
     return found
 
 

@@ -326,6 +326,8 @@ class WireConnection:
             handshake.empty_list = None
         elif append is handshake.record:
             handshake.confirmed(now_ms)
+            if handshake.empty_list is not None:
+                records.add(handshake.empty_list)  # not before: it would be above the list of a session that goes on
             if self.phase is Phase.AWAITING_ACCEPT and (answer := handshake.early_connack()) is not None:
                 handshake.answer = answer  # CONNECT is in the log, so every later one comes behind it; see the module, 4
                 self._say_accepted(answer, Phase.ANSWERED)

@@ -221,12 +221,12 @@ class Handshake:
             username=self.grant.username,
         )
         self.engine_knows, self.was_prompt = True, False
-        self.record = record = Append(encode_event(event))
+        self.record, self.empty_list = Append(encode_event(event)), None
         registration, is_clean = self.registration, self.connect.clean_start
         if self._settings.routing.enabled and is_clean and registration.tables.has_list(registration.client_id):
             empty = SubscriptionList(connection_id=registration.connection_id, version=0)
-            self.empty_list = record.second = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
-        return record
+            self.empty_list = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
+        return self.record
 
     def confirmed(self, now_ms: int) -> None:
         """Kafka has the record."""

@@ -30,7 +30,7 @@ from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import counted, read_records, sessions, sessions_writer
 from streaming.settings import OFF
-from streaming.spark_internals.checkpoint import LoggedOffsets, Offsets, parse_offsets
+from streaming.spark_internals.checkpoint import CheckpointFiles, LoggedOffsets, Offsets, newest_batch_ms, parse_offsets
 from streaming.spark_internals.lean_worker import why_off
 from streaming.spark_internals.query_progress import executor_work
 
@@ -65,7 +65,7 @@ class SessionsQuery:
         self._unreported: list[BatchProgress] = []
         """Micro-batches of the query before a restart."""
         self._has_run = self._is_paced = False
-        self._clock = EngineClock()
+        self._clock = EngineClock(newest_batch_ms(CheckpointFiles(spark, settings.sessions_checkpoint)))
         kafka, self._bounds = settings.kafka, batch_bounds(settings)
         records = WaitingRecords(kafka.client_options(), max_bytes=self._bounds.max_bytes)
         self._intake = BoundedIntake(self._bounds, records)

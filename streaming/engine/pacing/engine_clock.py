@@ -9,7 +9,8 @@ the machine's clock without jumps (CLOCK_BOOTTIME, which continues while the mac
    most 2 t + STEP_MS.
 3. When the wall clock is behind, time passes at half its speed.
 
-A restarted engine begins with the wall clock's time.
+A restarted engine begins with the wall clock's time, or with that of the newest micro-batch if it is later: sessions and matchers
+take a publication of an earlier micro-batch for a copy (state/outbound/routing/marks.py).
 """
 
 import threading
@@ -36,13 +37,16 @@ def elapsed_ms() -> int:
 
 
 class EngineClock:
-    """The clock of the sessions. Threads may share it. wall_ms, elapsed_ms: the clocks of the machine."""
+    """The clock of the sessions. Threads may share it. from_ms: the earliest time. wall_ms, elapsed_ms: the machine's clocks."""
 
-    def __init__(self, *, wall_ms: Callable[[], int] = wall_ms, elapsed_ms: Callable[[], int] = elapsed_ms) -> None:
+    def __init__(
+        self, from_ms: int = 0, *, wall_ms: Callable[[], int] = wall_ms, elapsed_ms: Callable[[], int] = elapsed_ms
+    ) -> None:
         self._wall_ms = wall_ms
         self._elapsed_ms = elapsed_ms
         self._lock = threading.Lock()
-        self._now_ms = self._last_wall_ms = wall_ms()
+        self._last_wall_ms = wall_ms()
+        self._now_ms = max(from_ms, self._last_wall_ms)
         self._last_elapsed_ms = elapsed_ms()
         self._step_ms = STEP_MS
         self._follows = False
@@ -71,7 +75,7 @@ class EngineClock:
                 by_s=round(jump_ms / 1_000),
                 away_s=round(left_ms / 1_000),
                 action=f"the time of the sessions follows at {speed} its speed: set the clock right; if it is right now, "
-                "nothing has to be done, and a restart of the engine takes the new time at once",
+                "nothing has to be done, and a restart of the engine takes a later time at once",
             )
         elif self._follows and not left_ms:
             self._follows = False

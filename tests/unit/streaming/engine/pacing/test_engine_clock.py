@@ -19,8 +19,8 @@ class Machine:
         self.wall += ms
         self.elapsed += ms
 
-    def clock(self) -> EngineClock:
-        return EngineClock(wall_ms=lambda: self.wall, elapsed_ms=lambda: self.elapsed)
+    def clock(self, from_ms: int = 0) -> EngineClock:
+        return EngineClock(from_ms, wall_ms=lambda: self.wall, elapsed_ms=lambda: self.elapsed)
 
 
 @pytest.fixture
@@ -105,6 +105,11 @@ def test_engine_time_never_goes_back_or_jumps(steps: list[tuple[int, int]]) -> N
     for number, (elapsed, now) in enumerate(readings):
         for later_elapsed, later in readings[number:]:
             assert (later_elapsed - elapsed) // 2 - len(steps) <= later - now <= 2 * (later_elapsed - elapsed) + STEP_MS
+
+
+def test_a_restarted_engine_is_not_earlier_than_its_newest_micro_batch(machine: Machine) -> None:
+    assert machine.clock(from_ms=machine.wall + 60_000).now_ms() == machine.wall + 60_000
+    assert machine.clock(from_ms=machine.wall - 1).now_ms() == machine.wall
 
 
 def test_the_machines_own_clock_passes() -> None:
