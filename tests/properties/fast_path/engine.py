@@ -39,9 +39,12 @@ class Engine:
     Between two micro-batches there is nothing of the session but its blob.
     """
 
-    def __init__(self, shared: Shared, kafka: Kafka, account: Account, gateways: Gateways, device: Device) -> None:
+    def __init__(
+        self, shared: Shared, kafka: Kafka, account: Account, gateways: Gateways, device: Device, client_id: str = CLIENT
+    ) -> None:
         self._shared, self._kafka, self._account, self._gateways, self._device = shared, kafka, account, gateways, device
         self.settings = shared.scenario.session
+        self._client_id = client_id
         self.deadline_ms: int | None = None
         self._blob: bytes | None = None
         self._events_read = self._messages_read = 0
@@ -123,8 +126,8 @@ class Engine:
 
     def _session(self, settings: SessionSettings) -> Session:
         if self._blob is None:
-            return Session(client_id=CLIENT, settings=settings)
-        return decode_session(self._blob, client_id=CLIENT, settings=settings)
+            return Session(client_id=self._client_id, settings=settings)
+        return decode_session(self._blob, client_id=self._client_id, settings=settings)
 
     def _execute(self, batch: MicroBatch) -> tuple[tuple[Command, ...], bytes | None]:
         """Executes the micro-batch twice, with the same result. Returns the commands and the new blob."""

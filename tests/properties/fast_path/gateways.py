@@ -22,8 +22,8 @@ _SETTINGS: Final = GatewaySettings(fast_path=FastPathSettings(max_payload_bytes=
 class Gateways:
     """Gives connections their ids, too."""
 
-    def __init__(self, shared: Shared, kafka: Kafka) -> None:
-        self._shared, self._kafka = shared, kafka
+    def __init__(self, shared: Shared, kafka: Kafka, client_id: str = CLIENT, settings: GatewaySettings = _SETTINGS) -> None:
+        self._shared, self._kafka, self._client_id, self._settings = shared, kafka, client_id, settings
         self.connections: list[SimulatedConnection] = []
         self.counters = GatewayCounters()
 
@@ -38,8 +38,8 @@ class Gateways:
     def open(self, version: int) -> SimulatedConnection:
         """A device has opened a socket. version: MQTT's."""
         self._shared.now_ms += 1
-        real, number = WireConnection(_SETTINGS, self.counters, self._shared.now_ms), len(self.connections) + 1
-        connection = SimulatedConnection(number, real, version, self._shared, self._kafka, self._register)
+        real, number = WireConnection(self._settings, self.counters, self._shared.now_ms), len(self.connections) + 1
+        connection = SimulatedConnection(number, real, version, self._shared, self._kafka, self.register)
         self.connections.append(connection)
         return connection
 
@@ -51,7 +51,9 @@ class Gateways:
                 batches.setdefault(command.connection_id, []).append(command)
         for connection in self.connections:
             if batch := batches.pop(connection.real.connection_id, None):
-                connection.commands.append(encode_command_batch(CommandBatch(client_id=CLIENT, commands=tuple(batch), code="c")))
+                connection.commands.append(
+                    encode_command_batch(CommandBatch(client_id=self._client_id, commands=tuple(batch), code="c"))
+                )
         for batch in batches.values():  # of an id that its gateway has replaced, because a later one is known
             assert all(isinstance(command, CloseConnection) for command in batch), "a command for a connection that never was"
 
@@ -59,7 +61,7 @@ class Gateways:
         """The connection of a route, and the newest one, whose gateway is the router's own."""
         return [one for one in self.connections if one is self.connections[-1] or one.real.connection_id == route]
 
-    def _register(self, connection: SimulatedConnection, request: Register) -> Registration:
+    def register(self, connection: SimulatedConnection, request: Register) -> Registration:
         """The ids are times. A CONNECT has that of its coming, whenever its gateway reads it."""
         shared = self._shared
         if request.refusal is not None:  # refused although it was prompt, and registered again

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from sinks.mqtt.connection.append_queue import Append
 from state.records.record import Header
 from tests.properties.fast_path.steps import Shared, Step
 
@@ -34,7 +35,7 @@ class Kafka:
         self._shared = shared
         self.messages: list[Record] = []
         self.events: list[bytes] = []
-        self.late: list[tuple[int, bytes]] = []
+        self.late: list[tuple[int, Append]] = []
         self.routes: list[int | None] = [None]
 
     @property
@@ -45,8 +46,11 @@ class Kafka:
     def append_message(self, name: str, timestamp_ms: int, headers: Sequence[Header] = (), value: bytes = b"") -> None:
         self.messages.append(Record(self.next_offset, name, timestamp_ms, tuple(headers), value))
 
-    def may_come_late(self, *events: bytes) -> None:
-        self.late += [(self._shared.now_ms + _LATEST_MS, event) for event in events]
+    def append(self, append: Append) -> None:
+        self.events.append(append.value)
+
+    def may_come_late(self, *appends: Append) -> None:
+        self.late += [(self._shared.now_ms + _LATEST_MS, append) for append in appends]
 
     def name_of(self, message_id: str) -> str:
         """The name of a message that was read under this id, its own or the one that is made of its position."""
@@ -58,4 +62,4 @@ class Kafka:
     def next_steps(self) -> Iterator[Step]:
         self.late = [late for late in self.late if late[0] >= self._shared.now_ms]
         for index in range(min(2, len(self.late))):
-            yield Step(2, "a late append lands", lambda index=index: self.events.append(self.late.pop(index)[1]))
+            yield Step(2, "a late append lands", lambda index=index: self.append(self.late.pop(index)[1]))

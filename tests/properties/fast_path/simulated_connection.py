@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.codec.packets import Publish
-from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
 from sinks.mqtt.connection.effects import Effects, LogIn, Register, Registration
 from sinks.mqtt.connection.phases import CloseReason
@@ -58,7 +58,7 @@ class SimulatedConnection:
         self._landed: deque[tuple[Append, Exception | None]] = deque()
         self._offers_read: deque[OfferPublish] = deque(maxlen=_OFFERS_REPEATED)
         self._written: set[int] = set()
-        self._is_frozen = self._has_crashed = self._lease_has_passed = self._is_told_lost = False
+        self._has_lost_device = self._is_frozen = self._has_crashed = self._lease_has_passed = self._is_told_lost = False
 
     @property
     def is_there(self) -> bool:
@@ -73,7 +73,8 @@ class SimulatedConnection:
 
     def next_steps(self) -> Iterator[Step]:
         if self._waiting:
-            yield self._step(30, "an append lands", self._land)
+            for index in self._next_of_each_topic():
+                yield self._step(30, "an append lands", lambda index=index: self._land(index))
             if self._shared.faults_left and self.is_there:
                 for index in range(min(3, len(self._waiting))):
                     yield self._step(4, f"append {index} fails", lambda i=index: self._fail(i, lands_late=False))
@@ -124,10 +125,10 @@ class SimulatedConnection:
             self._tell_lost()
         elif not self.is_there:
             return False
-        elif not self.has_device:
-            self.lose_device()
         elif self._landed:
             self._confirm()
+        elif not self.has_device and not self._has_lost_device:
+            self.lose_device()
         elif self.commands:
             self._read_commands()
         elif self.offers:
@@ -140,9 +141,17 @@ class SimulatedConnection:
 
     # --- Kafka ----------------------------------------------------------------------------------------------------------------
 
-    def _land(self) -> None:
-        append = self._waiting.popleft()
-        self._kafka.events.append(append.value)
+    def _next_of_each_topic(self) -> list[int]:
+        """Returns the oldest append of each topic: Kafka keeps the order within a partition only."""
+        first: dict[AppendTopic, int] = {}
+        for index, append in enumerate(self._waiting):
+            first.setdefault(append.topic, index)
+        return list(first.values())
+
+    def _land(self, index: int = 0) -> None:
+        append = self._waiting[index]
+        del self._waiting[index]
+        self._kafka.append(append)
         self._is_told_lost |= append.is_farewell
         self._landed.append((append, None))
 
@@ -154,7 +163,7 @@ class SimulatedConnection:
             self._waiting.append(append)
             return
         if lands_late:
-            self._kafka.may_come_late(append.value)
+            self._kafka.may_come_late(append)
         self._landed.append((append, ConnectionError("Kafka")))
 
     def _confirm(self) -> None:
@@ -176,6 +185,10 @@ class SimulatedConnection:
     def _hand_over(self, offer: OfferPublish, *, under_pressure: bool = False) -> None:
         self._feed(self.real.offer, offer, under_pressure, self._shared.now_ms)
 
+    def repeat_list(self) -> None:
+        """A list of this client that is lower than another one was read."""
+        self._feed(self.real.repeat_list)
+
     # --- the device -------------------------------------------------------------------------------------------------------------
 
     def _hear(self) -> None:
@@ -183,6 +196,7 @@ class SimulatedConnection:
 
     def lose_device(self) -> None:
         """The socket is gone, and what was on the way."""
+        self._has_lost_device = True
         self.up.clear()
         self.hang_up()
 
@@ -248,7 +262,7 @@ class SimulatedConnection:
     def _crash(self) -> None:
         self._shared.faults_left -= 1
         self._has_crashed = True
-        self._kafka.may_come_late(*(append.value for append in self._waiting))
+        self._kafka.may_come_late(*self._waiting)
         self._waiting.clear()
 
     def _read_by_another(self) -> None:
@@ -258,4 +272,4 @@ class SimulatedConnection:
 
     def _tell_lost(self) -> None:
         self._is_told_lost = True
-        self._kafka.events.append(encode_event(ConnectionLost(connection_id=self.real.connection_id, reason="gone")))
+        self._kafka.append(Append(encode_event(ConnectionLost(connection_id=self.real.connection_id, reason="gone"))))
