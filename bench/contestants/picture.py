@@ -15,9 +15,10 @@ from matplotlib.figure import Figure as Sheet
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from bench.contestants.tables import Results, shown
-from streaming.history.report.plots import BLUE, GREEN, ORANGE, SKY, VERMILLION
+from streaming.history.report.plots import BLUE, ORANGE, SKY, VERMILLION
 
-_COLOURS = (BLUE, ORANGE, VERMILLION, GREEN, SKY)
+_GREEN = "#009E73"
+_COLOURS = (BLUE, ORANGE, VERMILLION, _GREEN, SKY)
 _INK, _GRID = "#3c4650", "#e4e8ec"
 _STYLE: dict[Any, Any] = {
     "font.family": "sans-serif",
