@@ -24,6 +24,10 @@ from state.model import ClientId, ReasonCode
 
 _LINGER_S: Final = 5.0
 """A closed device has this long to read its last bytes (DISCONNECT, CONNACK); then it is cut off."""
+_DISCARD_S: Final = 2.0
+_MOST_DISCARDED_BYTES: Final = 1 << 20
+_MOST_DISCARDING: Final = 1_000
+"""So long, so much, and of so many sockets at once is discarded what devices send that have got their last packet."""
 _READ_FIRST_S: Final = 0.1
 _LATE_MS: Final = 500
 """A timer that is so late had to wait for this process, and what devices have sent meanwhile is not read yet."""
@@ -74,6 +78,8 @@ class DeviceSocket(asyncio.Protocol):
     """The timer was late, and sockets are read before it acts."""
     _is_reading: bool = True
     _is_aborted: bool = False
+    _discards_bytes: int | None = None
+    """How much more is read and discarded before the socket is closed; None = our side is not shut."""
     _taken_bytes: int = 0
     _left_bytes: int = 0
     """Bytes that a blocked device had taken, and bytes left in our buffer, when they were measured last."""
@@ -103,16 +109,15 @@ class DeviceSocket(asyncio.Protocol):
             host.append_all(self, effects.appends)
         if transport is None:
             self._arm(effects.deadline_ms)
-        elif not transport.is_closing():
+        elif not (transport.is_closing() or self._discards_bytes is not None):
             if effects.wants_data is not self._is_reading:
                 self._read(effects.wants_data)  # now: libuv reads a socket up to 32 times before the next turn of the loop
             self._arm(effects.deadline_ms)
             if effects.write:  # last but for the end: it may call pause_writing
                 transport.write(effects.write)
             if effects.close:
-                transport.close()
                 self._arm(None)
-                self._timer = self._loop.call_later(_LINGER_S, transport.abort)
+                self._shut(transport, has_last_packet=bool(effects.write))
         if transport is not None:
             held_bytes += transport.get_write_buffer_size()
         if held_bytes or self._is_counted:
@@ -127,6 +132,33 @@ class DeviceSocket(asyncio.Protocol):
             host.forget(self)
         for request in effects.requests:
             self._answer(request)
+
+    def _shut(self, transport: asyncio.Transport, *, has_last_packet: bool) -> None:
+        """Ends a socket so that the device gets its last packet.
+
+        A socket that is closed with unread bytes is reset, and then the device may lose what it has not read. So only our side is
+        shut at first. What the device still sends is discarded until it closes its side, too. TLS does the same by itself.
+        """
+        discarding = self._host.limits.discarding
+        if has_last_packet and transport.can_write_eof() and len(discarding) < _MOST_DISCARDING:
+            self._discards_bytes = _MOST_DISCARDED_BYTES
+            discarding.add(self)
+            transport.write_eof()
+            if not self._is_reading:
+                self._read(True)
+            self._timer = self._loop.call_later(_DISCARD_S, self._close_transport, transport)
+        else:
+            self._close_transport(transport)
+
+    def _close_transport(self, transport: asyncio.Transport) -> None:
+        self._arm(None)
+        transport.close()
+        self._timer = self._loop.call_later(_LINGER_S, transport.abort)
+
+    def _discard(self, transport: asyncio.Transport, left_bytes: int) -> None:
+        self._discards_bytes = left_bytes
+        if left_bytes < 0 and not transport.is_closing():
+            self._close_transport(transport)
 
     def _log_refusal(self) -> None:
         """Logs once why the first packet was refused: mostly a device or a load balancer is configured wrongly."""
@@ -195,7 +227,10 @@ class DeviceSocket(asyncio.Protocol):
         self.feed(self.connection.tick)
 
     def data_received(self, data: bytes) -> None:
-        self.feed(self.connection.receive, data)
+        if self._discards_bytes is None:
+            self.feed(self.connection.receive, data)
+        elif self._transport is not None:
+            self._discard(self._transport, self._discards_bytes - len(data))
 
     def pause_writing(self) -> None:
         self._has_progressed()
@@ -208,6 +243,7 @@ class DeviceSocket(asyncio.Protocol):
         if self._slot is None:
             return
         self._host.limits.connections.release(self._slot)
+        self._host.limits.discarding.discard(self)
         self._transport = None
         self.feed(self.connection.peer_closed)
         self._host.closed(self)

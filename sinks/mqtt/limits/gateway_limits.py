@@ -21,7 +21,11 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class GatewayLimits:
-    """Holds each limit of one gateway, on its event loop."""
+    """Holds each limit of one gateway, on its event loop.
+
+    Attributes:
+        discarding: Sockets that are shut, and read until their devices close them.
+    """
 
     def __init__(self, settings: GatewaySettings, counters: GatewayCounters) -> None:
         limits = settings.device_limits
@@ -35,6 +39,7 @@ class GatewayLimits:
         self.rate_limiter = AdaptiveRateLimiter(limits)
         self.takeovers = Takeovers()
         self.contests = LogThrottle(_log.warning, "client_id_contested", "more_client_ids_contested")
+        self.discarding: set[object] = set()
         self.connects = ConnectQueue(limits, loop, answer_timeout_ms=settings.accept_timeout_ms, limiter=self.rate_limiter)
 
     def flush_logs(self) -> None:

@@ -38,6 +38,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._is_open = False
         self._is_blocked = False
+        self._is_shut = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)
@@ -55,6 +56,9 @@ class WebSocketProtocol(asyncio.Protocol):
         self._inside.resume_writing()
 
     def data_received(self, data: bytes) -> None:
+        if self._is_shut:
+            self._inside.data_received(data)  # which discards it
+            return
         received: list[bytes] = []
         try:
             self._websocket.receive_data(data)
@@ -77,6 +81,15 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def close(self) -> None:
         self._close(CloseReason.NORMAL_CLOSURE)
+
+    def write_eof(self) -> None:
+        """Sends the Close frame, and nothing behind it. What comes now is not read as frames any more."""
+        self._is_shut = True
+        if self._is_open:
+            self._is_open = False
+            self._send(CloseConnection(code=CloseReason.NORMAL_CLOSURE))
+        if self._transport is not None:
+            self._transport.write_eof()
 
     # --- frames ---------------------------------------------------------------------------------------------------------------
 
@@ -173,3 +186,6 @@ class WebSocketTransport:
 
     def close(self) -> None:
         self._protocol.close()
+
+    def write_eof(self) -> None:
+        self._protocol.write_eof()

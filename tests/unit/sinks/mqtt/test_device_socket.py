@@ -9,6 +9,7 @@ from structlog.testing import capture_logs
 
 from sinks.kafka.append import AppendFailed, Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
+from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.limits.settings import DeviceLimits
@@ -31,6 +32,7 @@ class Transport(asyncio.Transport):
         super().__init__()
         self.data = b""
         self.is_full = self.is_reading = self.is_closed = False
+        self.can_be_shut = self.is_shut = False
         self.protocol: Any = None
 
     def write(self, data: Any) -> None:
@@ -53,6 +55,12 @@ class Transport(asyncio.Transport):
 
     def resume_reading(self) -> None:
         self.is_reading = True
+
+    def can_write_eof(self) -> bool:
+        return self.can_be_shut
+
+    def write_eof(self) -> None:
+        self.is_shut = True
 
     def is_closing(self) -> bool:
         return self.is_closed
@@ -116,6 +124,70 @@ async def test_a_connect_confirmed_after_the_lease_expired_is_refused(level: int
         assert transport.take() == bytes.fromhex(refusal)
         assert transport.is_closed
         assert host.gateway.connections == {}
+
+
+def shut(host: Host) -> tuple[DeviceSocket, Transport]:
+    """Returns a socket whose device has got its last packet."""
+    socket, transport = host.socket()
+    transport.can_be_shut = True
+    socket.data_received(connect(level=5))
+    socket.close_at_once(CloseReason("test", "gateway", ReasonCode.SERVER_BUSY), 0)
+    assert transport.take() == bytes.fromhex("2003008900")
+    return socket, transport
+
+
+async def test_what_comes_behind_the_last_packet_is_read_and_discarded() -> None:
+    with Host() as host:
+        socket, transport = shut(host)
+        transport.is_reading = True
+        for _ in range(8):
+            socket.data_received(bytes(100_000))
+        host.confirm()
+        assert (transport.is_shut, transport.is_closed, transport.is_reading) == (True, False, True)
+        assert transport.take() == b""
+        socket.connection_lost(None)
+        assert host.gateway.limits.discarding == set()
+
+
+async def test_a_device_that_does_not_stop_sending_is_cut_off() -> None:
+    with Host() as host:
+        socket, transport = shut(host)
+        for _ in range(11):
+            assert not transport.is_closed
+            socket.data_received(bytes(100_000))
+        assert transport.is_closed
+
+
+async def test_a_device_that_does_not_close_is_closed_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.mqtt.device_socket._DISCARD_S", 0.01)
+    with Host() as host:
+        _, transport = shut(host)
+        assert not transport.is_closed
+        await until(lambda: transport.is_closed, "its time is over")
+
+
+async def test_only_so_many_sockets_are_read_after_their_last_packets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.mqtt.device_socket._MOST_DISCARDING", 1)
+    with Host() as host:
+        assert [shut(host)[1].is_closed for _ in range(2)] == [False, True]
+
+
+async def test_a_device_that_is_still_sending_gets_its_last_packet() -> None:
+    """A socket that is closed with unread bytes is reset."""
+    with Host() as host:
+        loop = asyncio.get_running_loop()
+        policy = auth_policy_of(SETTINGS.plain_listener, SETTINGS)
+        server = await loop.create_server(lambda: host.gateway.new_socket(policy), "127.0.0.1", 0)
+        async with server:
+            reader, writer = await asyncio.open_connection(*server.sockets[0].getsockname())
+            writer.write(connect(level=9) + bytes(900_000))
+            await writer.drain()
+            async with asyncio.timeout(DEADLINE_S):
+                assert await reader.read() == bytes.fromhex("2003008400"), "CONNACK, and the end"
+            writer.write(b"more")
+            await writer.drain()
+            writer.close()
+            await until(lambda: not host.gateway.limits.discarding, "it is closed")
 
 
 async def test_packets_after_the_lease_expired_are_dropped() -> None:

@@ -47,6 +47,9 @@ class Socket(asyncio.Transport):
     def is_closing(self) -> bool:
         return self.closing
 
+    def write_eof(self) -> None:
+        self.calls.append("write_eof")
+
     def pause_reading(self) -> None:
         self.calls.append("pause_reading")
 
@@ -266,6 +269,17 @@ def test_either_side_may_close() -> None:
     assert other.socket.closing
     other.protocol.connection_lost(None)
     assert other.inside.calls == ["connection_lost"]
+
+
+def test_a_shut_websocket_writes_nothing_and_reads_no_frames() -> None:
+    client = connected()
+    client.transport.write_eof()
+    client.transport.write(b"late")
+    assert client.socket.calls == ["write_eof"]
+    client.send(Ping(payload=b"on its way"))
+    client.protocol.data_received(b"no frame")
+    assert [type(event) for event in client.events()] == [CloseConnection]
+    assert not client.socket.closing
 
 
 def test_other_calls_are_passed_to_the_socket() -> None:
