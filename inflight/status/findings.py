@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, Measurements
+from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, MatcherGroup, Measurements
 from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
@@ -14,6 +14,8 @@ _SLOW_BATCH_S: Final = 10.0
 _OLD_MESSAGE_S: Final = 3 * 3_600.0
 _NEARLY_FULL: Final = 0.9
 _LONG_TRANSACTION_S: Final = 10.0
+_STALLED_S: Final = 1.0
+"""Matchers commit three times a second."""
 _CONTESTED: Final = "inflight_gateway_clients_contested"
 _CLOCK_SKEW: Final = "_clock_skew_seconds"
 _ERROR_COUNTERS: Final = {
@@ -80,6 +82,8 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
             what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
             yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
     yield from _held_findings(kafka)
+    if kafka.matchers is not None:
+        yield from _matcher_findings(kafka.matchers, seen.limits.lag_low)
     waiting = sum(topic.waiting or 0 for topic in kafka.topics)
     if 0 < seen.limits.lag_high <= waiting:
         action = "see which part of the micro-batches is long (docs/metrics.md); backends wait meanwhile, and nothing is lost"
@@ -87,6 +91,20 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
     elif 0 < seen.limits.lag_low <= waiting:
         action = "look again in a minute: if there are more then, the engine needs more cores"
         yield Finding(Severity.WARNING, f"{waiting:,} records wait for the engine", action)
+
+
+def _matcher_findings(matchers: MatcherGroup, lag_low: int) -> Iterator[Finding]:
+    if not matchers.members:
+        what = f"no matcher is a member of the consumer group {matchers.group_id}, so publications reach no subscriber"
+        action = "start a gateway, or `inflight matcher`; set routing.enabled = false if nobody subscribes"
+        yield Finding(Severity.CRITICAL, what, action)
+    elif matchers.stalled_s >= _STALLED_S:
+        what = f"{matchers.waiting:,} records wait for the matchers, which have finished none for {matchers.stalled_s:.0f} s"
+        action = "look again in a minute; /readyz and the log of each gateway (matcher_failed, routing_tables) say what they lack"
+        yield Finding(Severity.WARNING, what, action)
+    elif 0 < lag_low <= matchers.waiting:
+        action = "look again in a minute: if there are more then, run more gateway processes, or `inflight matcher` beside them"
+        yield Finding(Severity.WARNING, f"{matchers.waiting:,} records wait for the matchers", action)
 
 
 def _held_findings(kafka: KafkaStatus) -> Iterator[Finding]:

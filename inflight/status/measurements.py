@@ -1,7 +1,7 @@
 """Defines the measurements of `inflight status` as plain values, so that they can be evaluated without Kafka or Spark."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sinks.health import UnmetCondition
@@ -20,11 +20,13 @@ class TopicStatus:
         end: Records ever appended, over all partitions.
         waiting: Records that the engine has not read, up to the high watermark; None = it has read none yet, or does not read
             this topic.
+        unrouted: Records that no matcher has finished; None = they have finished none yet, or do not read this topic.
     """
 
     name: str
     end: int
     waiting: int | None = None
+    unrouted: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,6 +80,24 @@ class ProcessStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MatcherGroup:
+    """The consumer group of the matchers.
+
+    Attributes:
+        members: 0 = publications reach no subscriber.
+        waiting: Records of its topics that no matcher has finished.
+        finished: The sum of its offsets. It grows while the matchers work.
+        stalled_s: For so long records have waited while none was finished, as far as it was measured.
+    """
+
+    group_id: str
+    members: int
+    waiting: int
+    finished: int
+    stalled_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaStatus:
     """The state of Kafka, its topics, engines and leases.
 
@@ -86,6 +106,7 @@ class KafkaStatus:
         refused: Kafka answers, but the user lacks the rights.
         engines: Members of the engine's consumer group.
         held: Partitions that the engine reads, with an open transaction at this moment.
+        matchers: None = `routing.enabled` is false, or the user may not ask for the group.
         measured_s: Time of the measurement on a monotonic clock.
     """
 
@@ -97,6 +118,7 @@ class KafkaStatus:
     topics: tuple[TopicStatus, ...] = ()
     holders: tuple[LeaseHolder, ...] = ()
     held: tuple[HeldPartition, ...] = ()
+    matchers: MatcherGroup | None = None
     measured_s: float = 0.0
 
 
@@ -167,6 +189,15 @@ class Measurements:
     def process(self, name: str) -> ProcessStatus | None:
         """Returns the first process of this name that answers."""
         return next((process for process in self.processes if process.name == name and process.error is None), None)
+
+
+def with_stall(before: KafkaStatus, now: KafkaStatus) -> KafkaStatus:
+    """Returns `now`, which knows for how long the matchers have finished nothing. before: an earlier measurement."""
+    earlier, matchers = before.matchers, now.matchers
+    if earlier is None or matchers is None or earlier.finished != matchers.finished or not (earlier.waiting and matchers.waiting):
+        return now
+    stalled_s = earlier.stalled_s + now.measured_s - before.measured_s
+    return replace(now, matchers=replace(matchers, stalled_s=stalled_s))
 
 
 def rates(before: KafkaStatus, now: KafkaStatus) -> dict[str, float]:

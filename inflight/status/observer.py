@@ -6,7 +6,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, SessionTotals, Thresholds
+from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, SessionTotals, Thresholds, with_stall
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.sessions import NO_ENGINE, totals_from_metrics, totals_of_engine
 from state.errors import InflightError
@@ -30,11 +30,14 @@ class Observer:
         self._settings = settings
         self._more_metrics = more_metrics
         self._sessions: SessionTotals | str | None = None
+        self._kafka: KafkaStatus | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
     def probe_kafka(self) -> KafkaStatus:
-        return probe_kafka(self._settings)
+        now = probe_kafka(self._settings)
+        self._kafka = now if self._kafka is None else with_stall(self._kafka, now)
+        return self._kafka
 
     def measure(self, kafka: KafkaStatus) -> Measurements:
         """Returns all measurements.

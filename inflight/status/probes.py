@@ -3,7 +3,7 @@
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from http.client import HTTPException
 from typing import Any, Final
 
@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from inflight.local.endpoints import Endpoints
 from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
-from inflight.status.measurements import KafkaStatus, LeaseHolder, ProcessStatus, TopicStatus
+from inflight.status.measurements import KafkaStatus, LeaseHolder, MatcherGroup, ProcessStatus, TopicStatus
 from inflight.status.transactions import HighWatermarks
 from sinks.health import UnmetCondition
 from sinks.kafka.kafka_python import FailFastClient
@@ -108,6 +108,8 @@ def probe_kafka(settings: Settings) -> KafkaStatus:
 def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
     names, group = settings.topics, f"{settings.topics.prefix}.engine"
     known = (names.messages, names.events, names.commands, names.uplink, names.receipts, names.dead_letters)
+    routed = (names.uplink, names.publications, names.subscriptions) if settings.routing.enabled else ()
+    known += tuple(name for name in routed if name not in known)
     consumer = KafkaConsumer(
         **options, group_id=group, enable_auto_commit=False, isolation_level="read_committed", metrics_enabled=False
     )
@@ -121,6 +123,9 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
         watermarks = HighWatermarks(options, (*partitions[names.messages], *partitions[names.events]))
         ends = consumer.end_offsets([partition for found in partitions.values() for partition in found])
         held = watermarks.held(ends)
+        matchers, finished = None, {}
+        if routed:
+            matchers, finished = _probe_matchers(options, settings.routing.group_id, ends, routed)
         behind = {TopicPartition(one.topic, one.partition): one.records for one in held}
         measured_s = time.monotonic()
         topics = []
@@ -133,8 +138,15 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
                 for partition, offset in committed.items()
                 if offset is not None
             ]
-            end = sum(ends[partition] for partition in partitions[name])
-            topics.append(TopicStatus(name=name, end=end, waiting=sum(waiting) if waiting else None))
+            unrouted = [max(0, ends[each] - finished[each]) for each in partitions[name] if each in finished]
+            topics.append(
+                TopicStatus(
+                    name=name,
+                    end=sum(ends[partition] for partition in partitions[name]),
+                    waiting=sum(waiting) if waiting else None,
+                    unrouted=sum(unrouted) if unrouted else None,
+                )
+            )
         now_ms = time.time_ns() // 1_000_000
         leases = _newest_leases(consumer, {partition: ends[partition] for partition in partitions[names.leases]})
         holders = tuple(
@@ -152,6 +164,7 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
         topics=tuple(topics),
         holders=holders,
         held=held,
+        matchers=matchers,
         measured_s=measured_s,
     )
 
@@ -164,6 +177,31 @@ def _members(options: dict[str, Any], group: str) -> int:
         return 0
     finally:
         admin.close()
+
+
+def _probe_matchers(
+    options: dict[str, Any], group: str, ends: Mapping[TopicPartition, int], topics: Container[str]
+) -> tuple[MatcherGroup | None, dict[TopicPartition, int]]:
+    """Returns the group, and by partition the offset below which the matchers have finished; (None, {}) without the right to ask.
+
+    Args:
+        ends: Of all partitions.
+        topics: That matchers read.
+    """
+    admin = KafkaAdminClient(**options)
+    try:
+        members = len(admin.describe_groups([group])[group]["members"])
+        partitions = [partition for partition in ends if partition.topic in topics]
+        committed = admin.list_group_offsets({group: partitions})[group]
+    except GroupIdNotFoundError:
+        return MatcherGroup(group_id=group, members=0, waiting=0, finished=0), {}
+    except AuthorizationError:
+        return None, {}
+    finally:
+        admin.close()
+    finished = {partition: found.offset for partition, found in committed.items() if found.offset >= 0}
+    waiting = sum(max(0, ends[partition] - offset) for partition, offset in finished.items())
+    return MatcherGroup(group_id=group, members=members, waiting=waiting, finished=sum(finished.values())), finished
 
 
 def lease_names(settings: Settings) -> dict[str, str]:

@@ -51,7 +51,8 @@ def _processes(seen: Measurements) -> Table:
 def _topics(kafka: KafkaStatus, rates: Mapping[str, float]) -> Table:
     table = _table("topic", "records", "a second", "waiting", title="Topics", numbers=3)
     for topic in kafka.topics:
-        waiting = "" if topic.waiting is None else f"{topic.waiting:,}"
+        counts = [count for count in (topic.waiting, topic.unrouted) if count is not None]
+        waiting = f"{sum(counts):,}" if counts else ""
         rate = f"{rates[topic.name]:,.0f}" if topic.name in rates else ""
         table.add_row(topic.name, f"{topic.end:,}", rate, waiting)
     return table

@@ -42,6 +42,8 @@ def test_the_screen_has_what_runs_what_waits_and_whose_queue_is_long(up: SharedU
     topics = {topic["name"]: topic for topic in seen["kafka"]["topics"]}
     assert topics["inflight.messages"]["end"] >= 50
     assert topics["inflight.messages"]["waiting"] is not None
+    assert seen["kafka"]["matchers"]["members"] == 1
+    assert {name for name, topic in topics.items() if topic["unrouted"] is not None} >= {"inflight.publications"}
     assert seen["sessions"]["source"] == "engine"
     assert seen["sessions"]["sessions"] >= 1
     assert CLIENT in [client["client_id"] for client in seen["sessions"]["worst"]] or len(seen["sessions"]["worst"]) == 10
@@ -62,7 +64,7 @@ def test_running_processes_serve_the_metrics_of_the_page_and_no_others(up: Share
     # Nothing may wait for its acknowledgement now.
     assert known - {"inflight_engine_oldest_unacknowledged_timestamp_seconds"} <= engine.keys()
     # Labels without a value yet are left out; a histogram has three names.
-    gateway = {re.sub(r"_append_seconds_\w+", "_append_seconds", name) for name in served("gateway")}
+    gateway = {re.sub(r"_(append|match)_seconds_\w+", r"_\1_seconds", name) for name in served("gateway")}
     for names in engine.keys(), gateway:
         ours = {name for name in names if name.startswith("inflight_") and not name.endswith("_created")}
         assert ours - every_metric().keys() == set()

@@ -10,12 +10,14 @@ from inflight.status.measurements import (
     HeldPartition,
     KafkaStatus,
     LeaseHolder,
+    MatcherGroup,
     Measurements,
     ProcessStatus,
     SessionTotals,
     Thresholds,
     TopicStatus,
     rates,
+    with_stall,
 )
 from sinks.health import UnmetCondition
 from streaming.engine.watching.engine_ends import EngineEnds
@@ -28,6 +30,7 @@ KAFKA = KafkaStatus(
     holders=(LeaseHolder(name="gateway 127.0.0.1:1883", renewed_s=4, duration_s=30),),
     measured_s=10.0,
 )
+MATCHERS = MatcherGroup(group_id="matchers", members=2, waiting=10, finished=700)
 SESSIONS = SessionTotals(
     sessions=2, connected=1, quarantined=0, inflight=1, queued=1, oldest_s=5.0, age_s=1.0, source="checkpoint"
 )
@@ -101,6 +104,24 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
         ),
         (kafka(topics=(TopicStatus(name="t", end=0, waiting=40_000),)), Severity.WARNING, "40,000 records wait", "more cores"),
         (kafka(topics=(TopicStatus(name="t", end=0, waiting=200_000),)), Severity.CRITICAL, "throttle.lag_high", "micro-batches"),
+        (
+            kafka(matchers=replace(MATCHERS, members=0, waiting=0)),
+            Severity.CRITICAL,
+            "no matcher is a member of the consumer group matchers",
+            "inflight matcher",
+        ),
+        (
+            kafka(matchers=replace(MATCHERS, stalled_s=1.2)),
+            Severity.WARNING,
+            "10 records wait for the matchers, which have finished none for 1 s",
+            "/readyz",
+        ),
+        (
+            kafka(matchers=replace(MATCHERS, waiting=40_000)),
+            Severity.WARNING,
+            "40,000 records wait for the matchers",
+            "more gateway processes",
+        ),
         (process("gateway", error="refused"), Severity.CRITICAL, "the gateway at a:1 does not answer: refused", "its log"),
         (
             process("gateway", missing=(UnmetCondition("no lease", "check"),)),
@@ -167,6 +188,33 @@ def test_what_is_wrong_is_named_with_what_to_do(seen: Measurements, severity: Se
 def test_a_short_transaction_is_none_of_what_is_wrong() -> None:
     held = HeldPartition(topic="m", partition=3, offset=120, records=6, open_s=9.9, writer="")
     assert findings(kafka(held=(held,))) == []
+
+
+def test_matchers_that_work_are_none_of_what_is_wrong() -> None:
+    assert findings(kafka(matchers=replace(MATCHERS, waiting=39_999, stalled_s=0.9))) == []
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "stalled_s"),
+    [
+        (MATCHERS, MATCHERS, 2.0),
+        (replace(MATCHERS, stalled_s=3.0), replace(MATCHERS, waiting=90), 5.0),
+        (replace(MATCHERS, stalled_s=3.0), replace(MATCHERS, finished=701), 0.0),
+        (replace(MATCHERS, waiting=0), MATCHERS, 0.0),
+        (MATCHERS, replace(MATCHERS, waiting=0), 0.0),
+        (None, MATCHERS, 0.0),
+    ],
+)
+def test_matchers_stall_while_records_wait_and_none_is_finished(
+    before: MatcherGroup | None, now: MatcherGroup, stalled_s: float
+) -> None:
+    seen = with_stall(replace(KAFKA, matchers=before), replace(KAFKA, matchers=now, measured_s=KAFKA.measured_s + 2.0))
+    assert seen.matchers is not None
+    assert seen.matchers.stalled_s == stalled_s
+
+
+def test_without_routing_no_matcher_stalls() -> None:
+    assert with_stall(replace(KAFKA, matchers=MATCHERS), KAFKA) == KAFKA
 
 
 def test_of_a_kafka_that_is_away_nothing_else_is_concluded() -> None:
