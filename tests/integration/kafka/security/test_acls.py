@@ -3,12 +3,15 @@
 The broker logs what it allows and what it refuses, so one run finds both: what is missing, and what nobody needs.
 """
 
+import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
+from paho.mqtt.enums import CallbackAPIVersion
 
 from inflight import Producer
 from inflight.cli.send_display import producer_settings
@@ -16,6 +19,7 @@ from inflight.demo.paho_device import paho_client
 from inflight.local.jars import Jars
 from sinks.kafka.kafka_python import subscribe
 from state.records.throttle import encode_throttle
+from streaming.history.subscriptions import read_retained
 from tests.integration.kafka.security.acl_table import Rule, documented
 from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka
 from tests.integration.kafka.security.secured_testbed import BOUND_TOPIC, PREFIX, Testbed, running_testbed
@@ -32,6 +36,8 @@ NOT_NEEDED = {
     Rule(principal=user, resource="cluster", name="kafka-cluster", operation="Describe")
     for user in ("administrator", "engine")
 }
+
+SHARED = "$share/workers/work/#"
 
 OFFERED = Rule(principal="gateway", resource="topic", name=f"{PREFIX}.commands", operation="Write")
 
@@ -58,6 +64,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Tes
         wait_until(lambda: len(app.user_data_get()) == len(LAMPS), "the app has its receipts")
         for qos in range(3):
             devices[0].publish("up", b"up", qos=qos).wait_for_publish(30)
+        route(it, gateways[0]["mqtt"], [*devices, app])
         it.note_command_lines()
         for topic, count in ("receipts", 2 * len(LAMPS) + 2), ("uplink", 3), ("dead-letters", 1):
             read_as_backend(it, topic, count)
@@ -65,9 +72,11 @@ def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Tes
             one.loop_stop()
         it.kill("gateway")
         it.stop("gateway-2")
-        look_back(it)
         wait_until(lambda: "connections_ended" in it.log("engine").read_text(), "the killed gateway's connections are ended")
         wait_until(lambda: any(record.value is None for record in on_topic(it, "leases")), "the lease of the stopped one is over")
+        wait_until_written(it, "engine", "retained")
+        route_without_gateways(it)
+        look_back(it)
         yield it
 
 
@@ -83,8 +92,10 @@ def throttle_somebody(testbed: Testbed) -> None:
 
 
 def device(client_id: str, address: str) -> paho.Client:
+    """A device that subscribes to everything, with a retained will."""
     client = paho_client(client_id, mqtt5=False)
     client.user_data_set([])
+    client.will_set(f"wills/{client_id}", b"gone", qos=1, retain=True)
     client.on_connect = lambda client, *_: client.subscribe("#", qos=1)
     client.on_message = lambda _client, messages, message: messages.append(message.payload)
     host, _, port = address.rpartition(":")
@@ -113,6 +124,59 @@ def send(testbed: Testbed, devices: list[paho.Client]) -> None:
             arrived(devices, number + 1)
             if is_fast(testbed) and OFFERED in testbed.broker.allowed():
                 break
+
+
+def route(testbed: Testbed, address: str, subscribers: list[paho.Client]) -> None:
+    """Publishes from a device, retained, and from a backend; then the session of a shared subscription's only member ends."""
+    subscribers[0].publish("kept", b"kept", qos=1, retain=True).wait_for_publish(30)
+    settings = testbed.settings("backend")
+    with (
+        Member(address) as member,
+        Producer(settings.kafka.bootstrap_servers, settings=producer_settings(settings)) as producer,
+    ):
+        producer.publish("work/1", b"work", message_id="work-1")
+        wait_until(lambda: all({b"kept", b"work"} <= set(one.user_data_get()) for one in subscribers), "all have both messages")
+        wait_until(lambda: member.received == [b"work"], "the member has its message")
+    wait_until_written(testbed, "engine", "publications")
+
+
+class Member:
+    """A member of a shared subscription that never acknowledges, and whose session ends with `with`."""
+
+    def __init__(self, address: str) -> None:
+        self.received: list[bytes] = []
+        self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="worker", clean_session=True, manual_ack=True)
+        self._client.on_connect = lambda client, *_: client.subscribe(SHARED, qos=1)
+        self._client.on_subscribe = lambda *_: self._subscribed.set()
+        self._client.on_message = lambda _client, _data, message: self.received.append(message.payload)
+        self._subscribed = threading.Event()
+        self._address = address
+
+    def __enter__(self) -> "Member":
+        host, _, port = self._address.rpartition(":")
+        self._client.connect(host, int(port))
+        self._client.loop_start()
+        assert self._subscribed.wait(30)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._client.disconnect()
+        self._client.loop_stop()
+
+
+def route_without_gateways(testbed: Testbed) -> None:
+    """A matcher alone finds the subscribers of a retained message of a backend, all of them offline."""
+    testbed.start("matcher", "matcher")
+    settings = testbed.settings("backend")
+    with Producer(settings.kafka.bootstrap_servers, settings=producer_settings(settings)) as producer:
+        producer.publish("fleet", b"all", retain=True)
+    for topic in "messages", "retained":
+        wait_until_written(testbed, "matcher", topic)
+
+
+def wait_until_written(testbed: Testbed, user: str, topic: str) -> None:
+    rule = Rule(principal=user, resource="topic", name=f"{PREFIX}.{topic}", operation="Write")
+    wait_until(lambda: rule in testbed.broker.allowed(), f"{user} has written to {topic}")
 
 
 def arrived(devices: list[paho.Client], count: int) -> None:
@@ -146,6 +210,11 @@ def look_back(testbed: Testbed) -> None:
     """The commands that read the topics, and one that writes: the expired message is sent again."""
     steps = testbed.documents("operator", "trace", "lamp-0-0", "--source", "kafka", "--json")
     assert [step["step"] for step in steps][-1] == "finished"
+    found = testbed.documents("operator", "subscriptions", "--topic", "fleet", "--json")
+    assert {one["client_id"] for one in found} == {*LAMPS, "app"}
+    settings = testbed.settings("operator")
+    retained = read_retained(settings, "#", lambda *_: None, now_ms=time.time_ns() // 1_000_000, most=100, payload_bytes=100)
+    assert {"kept", "wills/app", "fleet"} <= {one.topic for one in retained}
     [count] = testbed.documents("operator", "replay", "--all", "--source", "kafka", "--json")
     assert count["sent"] == 2
 
