@@ -147,7 +147,10 @@ def test_every_module_that_a_page_names_exists(page: str) -> None:
     assert sorted(name for name in named if not name.startswith(made) and not (ROOT / name).exists()) == []
 
 
-@pytest.mark.parametrize("direction", ["To the device", "To the device, by a micro-batch", "From the device"])
+WALKS = ("To the device", "To the device, by a micro-batch", "From the device", "From device to device")
+
+
+@pytest.mark.parametrize("direction", WALKS)
 def test_the_walk_of_a_message_names_a_file_or_folder_at_every_station(direction: str) -> None:
     """docs/architecture.md: one line a station, each with what exists."""
     section = ARCHITECTURE.read_text(encoding="utf-8").split(f"### {direction}\n")[1].split("\n#")[0]
