@@ -1,7 +1,7 @@
 """Routes publications: makes records of `inflight.messages` out of records that name a topic. Pure; kafka_matcher.py calls it.
 
-1. A client gets one copy, with the highest QoS of its matching subscriptions and all their identifiers [MQTT-3.3.4-2]
-   [MQTT-3.3.4-4]. A shared subscription that chose it gives it one copy more.
+1. A client with a matching subscription [MQTT-4.5.0-1] gets one copy, with the highest QoS of its matching subscriptions and all
+   their identifiers [MQTT-3.3.4-2] [MQTT-3.3.4-4]. A shared subscription that chose it gives it one copy more.
 2. Each copy names source and mark, so that a session recognizes the same copy when a publication is routed twice. A shared
    subscription is a source of its own, because a client may have a copy through it and one without.
 3. A copy is in the partition of its client's other messages. The copies of a partition share records, so a payload is written
@@ -202,7 +202,7 @@ class Matcher:
                 connection_id=entry.connection_id,
                 version=entry.version,
                 qos=qos,
-                retain=message.retain and any(each.retain_as_published for each in options),
+                retain=message.retain and any(each.retain_as_published for each in options),  # [MQTT-3.3.1-12] [MQTT-3.3.1-13]
                 subscription_ids=tuple(each.identifier for each in options if each.identifier is not None),
                 share=share,
                 is_named=publication.is_named,
@@ -216,7 +216,7 @@ class Matcher:
                     options = tuple(each for each in options if not each.no_local)  # [MQTT-3.8.3-3]
                 if options:
                     add(entry, options, number)
-        for group in groups:
+        for group in groups:  # [MQTT-4.8.2-4]
             if publication.share in ("", group.shared_filter):
                 member = choose_member(
                     group.members,
@@ -287,7 +287,7 @@ class Matcher:
                 connection_id=asked.connection_id,
                 version=asked.version,
                 qos=qos,
-                retain=True,
+                retain=True,  # [MQTT-3.3.1-8]
                 subscription_ids=tuple(identifiers),
             )
             self._counters.retained_sent += 1

@@ -1,4 +1,4 @@
-"""Knows the subscriptions of all clients, and finds those that match a topic.
+"""Knows the subscriptions of all clients, and finds those that match a topic [MQTT-3.3.2-3].
 
 1. A client has one entry: its highest list, by `order_of` (state/records/subscriptions.py), in whatever order lists are read.
 2. A client that has ended has no entry, and no list of the connection that has ended, or of an earlier one, gives it one.
