@@ -147,10 +147,10 @@ class Member:
         self.received: list[bytes] = []
         self._client = paho.Client(CallbackAPIVersion.VERSION2, client_id="worker", clean_session=True, manual_ack=True)
         self._client.on_connect = lambda client, *_: client.subscribe(SHARED, qos=1)
-        self._client.on_subscribe = lambda *_: self._subscribed.set()
-        self._client.on_message = lambda _client, _data, message: self.received.append(message.payload)
-        self._subscribed = threading.Event()
-        self._address = address
+        subscribed = threading.Event()
+        self._client.on_subscribe = lambda *_: subscribed.set()
+        self._client.on_message = lambda _client, _data, message: self.received.append(bytes(message.payload))
+        self._subscribed, self._address = subscribed, address
 
     def __enter__(self) -> "Member":
         host, _, port = self._address.rpartition(":")
