@@ -19,10 +19,11 @@ from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
 from state.records.commands import decode_command_batch
 from state.records.events import WAKE_UP_KEY, decode_events
+from state.records.subscriptions import decode_subscriptions
 from state.records.uplink import INFLIGHT_ID
 from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SessionRow, Step
 
-TOPICS = ("messages", "events", "commands", "uplink", "receipts", "ledger", "dead-letters")
+TOPICS = ("messages", "events", "commands", "uplink", "receipts", "ledger", "dead-letters", "subscriptions")
 _PREFIX = "inflight."
 _POLL_MS = 200
 
@@ -49,6 +50,8 @@ class LogRecord:
             return decode_command_batch(self.value).commands
         if self.topic in ("receipts", "ledger"):
             return msgspec.json.decode(self.value)
+        if self.topic == "subscriptions" and self.value:
+            return decode_subscriptions(self.value)
         return dict(self.headers) | {"payload": self.value}
 
 
@@ -216,6 +219,25 @@ class LogReader:
             if not of or of in record.value or of.decode(errors="replace") in text or any(word in text for word in about):
                 clock = time.strftime("%H:%M:%S", time.localtime(record.time_s)) + f"{record.time_s % 1:.3f}"[1:]
                 yield f"{clock} {record.topic}-{record.partition}@{record.offset} {text}"
+
+    def route(self, client_id: str, payload: bytes) -> Iterator[str]:
+        """Yields the way of a publication to a device: all records about it, and about the device's subscriptions."""
+        ids = [record.inflight_id for record in self.uplink() if record.payload == payload]
+        about = [payload.decode(), *ids]
+        records = [record for topic in self.records.values() for record in list(topic)]
+        for record in sorted(records, key=lambda record: (record.time_s, record.topic, record.offset)):
+            is_own = record.client_id == client_id and record.topic == "subscriptions"
+            if is_own or payload in record.value or any(each.encode() in record.value for each in ids):
+                yield _line(record, about)
+
+
+def _line(record: LogRecord, about: Iterable[str]) -> str:
+    """Returns a record as text; of a list of many things only those that are meant."""
+    what = record.decoded()
+    if isinstance(what, list | tuple) and len(what) > 1:
+        what = [each for each in what if any(text in repr(each) for text in about)] or what
+    clock = time.strftime("%H:%M:%S", time.localtime(record.time_s)) + f"{record.time_s % 1:.3f}"[1:]
+    return f"{clock} {record.topic}-{record.partition}@{record.offset} {record.client_id} {what!r}"
 
 
 def connections_in(

@@ -10,7 +10,8 @@ from rich.console import Console
 from rich.table import Table
 
 from trials.faults.account.account import outcomes
-from trials.faults.account.facts import Facts, LoggedEnd, Step, Violation
+from trials.faults.account.account_of_routing import came_before_subscribe, matches, owed, publications
+from trials.faults.account.facts import FROM_DEVICE, Facts, LoggedEnd, Step, Violation
 from trials.faults.account.recovery import Recovery, recoveries, spread
 from trials.faults.log_reader import LogReader
 from trials.faults.plan.faults import Kind, Victim
@@ -22,7 +23,7 @@ HISTORY_LINES = 60
 
 def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, console: Console) -> None:
     """Prints the result of a run. The tables are Markdown, as they are in docs/guarantees.md."""
-    for table in (_faults(recoveries(facts)), _traffic(facts), _endings(facts), _latency(facts)):
+    for table in (_faults(recoveries(facts)), _traffic(facts), *_routed(facts), _endings(facts), _latency(facts)):
         console.print(table)
     lengths_s = ", ".join(f"{outage.ended_s - outage.began_s:.0f}" for outage in facts.outages)
     console.print(
@@ -45,12 +46,22 @@ def history(facts: Facts, violation: Violation, reader: LogReader) -> list[str]:
     """The records of all topics around the one that it is about, the last ones if there is none; the last faults and the last
     connections of the device.
     """
+    if violation.of.startswith(FROM_DEVICE):
+        return list(reader.route(violation.client_id, violation.of)) + _around(facts, violation)
     lines, about = list(reader.history(violation.client_id, violation.of)), violation.of.decode(errors="replace")
     first = next((number for number, line in enumerate(lines) if about and about in line), len(lines))
     start = max(0, min(first - HISTORY_LINES // 2, len(lines) - HISTORY_LINES))
     lines = lines[start : start + HISTORY_LINES]
+    return lines + _around(facts, violation)
+
+
+def _around(facts: Facts, violation: Violation) -> list[str]:
     (device,) = [device for device in facts.devices if device.client_id == violation.client_id]
-    lines += [f"{suffered.fault} from {suffered.began_s:.3f} to {suffered.ended_s:.3f}" for suffered in facts.suffered][-20:]
+    lines = [f"{suffered.fault} from {suffered.began_s:.3f} to {suffered.ended_s:.3f}" for suffered in facts.suffered][-20:]
+    about = {publication.payload: publication for each in facts.devices for publication in each.publications}.get(violation.of)
+    if about is not None:
+        lines += [repr(about), *(repr(period) for period in device.periods if matches(period.topic_filter, about.topic))]
+        lines += [repr(arrival) for arrival in device.routed if arrival.payload == violation.of]
     return lines + [repr(attempt) for attempt in device.attempts][-20:]
 
 
@@ -101,6 +112,30 @@ def _traffic(facts: Facts) -> Table:
         given_up = sum(p.given_up for p in publications)
         table.add_row(f"from devices, QoS {qos}", *_numbers(len(publications), arrived, sum(copies) - arrived, given_up))
     return table
+
+
+def _routed(facts: Facts) -> Iterable[Table]:
+    """Yields a table about what devices published to each other, if they did."""
+    if not any(device.periods for device in facts.devices):
+        return
+    table = _table("From devices to devices", "publications", "sent", "must arrive", "arrived", "again", "sent before SUBSCRIBE")
+    known = publications(facts)
+    due = [payload for device in facts.devices for payload in owed(device, known.values())]
+    for qos in (0, 1, 2):
+        arrivals = [
+            (device, arrival)
+            for device in facts.devices
+            for arrival in device.routed
+            if arrival.is_new and arrival.payload in known
+        ]
+        of_qos = [each for each in arrivals if known[each[1].payload].publication.qos == qos]
+        different = {(device.client_id, arrival.epoch, arrival.payload) for device, arrival in of_qos}
+        early = sum(came_before_subscribe(device, arrival, known[arrival.payload]) for device, arrival in of_qos)
+        sent = sum(routed.publication.qos == qos for routed in known.values())
+        must = sum(known[payload].publication.qos == qos for payload in due)
+        numbers = sent, must, len(different), len(of_qos) - len(different), early
+        table.add_row(f"QoS {qos}", *_numbers(*numbers))
+    yield table
 
 
 def _endings(facts: Facts) -> Table:

@@ -2,6 +2,7 @@
 
     python -m trials.faults.run --minutes 60 --seed 7
     python -m trials.faults.run --minutes 30 --kinds "killed; frozen; frozen, then killed" --testbed local
+    python -m trials.faults.run --minutes 10 --testbed routing
 
 1. Traffic, and incidents as planned (trials/faults/plan/faults.py) until the time is over.
 2. Calm: no faults, no new messages; the devices come back and stay until everything in flight is finished.
@@ -33,12 +34,14 @@ from rich.console import Console
 
 from trials.faults import report
 from trials.faults.account import account
+from trials.faults.account.account_of_routing import arrived, owed, publications
 from trials.faults.account.account_of_sessions import WITHIN_S
-from trials.faults.account.facts import End, Facts, Step, Violation
+from trials.faults.account.facts import FROM_DEVICE, End, Facts, Step, Violation
 from trials.faults.account.recovery import LATE_S
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
 from trials.faults.devices.device import Device, Signals
+from trials.faults.devices.talking_device import TalkingDevice
 from trials.faults.display import AnyDevice, Display, Progress
 from trials.faults.log_reader import LogReader
 from trials.faults.plan.characters import Keeping, characters
@@ -60,6 +63,10 @@ _FEW = 5
 """Messages that wait for a device that has left by itself."""
 _LOOK_S = 0.5
 _LONG_LOOK_S = 2.0
+_ROUTES = 30
+"""Publications whose way is written to the directory."""
+_OF_SHAPE: dict[Shape, dict[str, Any]] = {Shape.ROUTING: {"devices": 100, "down_per_s": 4.0, "up_per_s": 8.0}}
+"""A publication reaches about ten devices."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,7 +137,8 @@ def _devices(settings: Settings, testbed: Testbed, signals: Signals) -> Sequence
     more: dict[str, Any] = {"seed": settings.seed, "publish_every_s": settings.devices / settings.up_per_s}
     people = characters(settings.seed, settings.devices)
     if settings.shape is not Shape.BRIDGE:
-        return [Device(character, testbed.addresses, signals, **more) for character in people]
+        kind = TalkingDevice if settings.shape is Shape.ROUTING else Device
+        return [kind(character, testbed.addresses, signals, **more) for character in people]
     (address,) = testbed.addresses.values()
     # Only the broker knows how a session of its own ends; those behind the bridges are kept.
     kept = [replace(character, client_id=f"kept-{n}", keeping=Keeping.KEPT) for n, character in enumerate(people)]
@@ -218,6 +226,18 @@ class _Run:
             return missing + sum(not device.is_idle or not device.is_connected for device in self._devices)
 
         await self._until_nothing(left, lambda: f"{left()} messages or devices are not finished")
+        await self._until_routed()
+
+    async def _until_routed(self) -> None:
+        """Waits until the devices have what others published for them, but not for ever: the account says what is missing."""
+        devices = [device.facts for device in self._devices]
+        settled_s = time.time()
+        while self._reader.caught_up_s < settled_s + 1 and time.time() < settled_s + WITHIN_S:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
+        known = publications(Facts(devices=devices, uplink=self._reader.uplink())).values()
+        due = [(device, await asyncio.to_thread(owed, device, known)) for device in devices if device.periods]
+        while any(payloads - arrived(device) for device, payloads in due) and time.time() < settled_s + _STALLED_S:  # noqa: ASYNC110
+            await asyncio.sleep(_LONG_LOOK_S)
 
     async def _until_ended(self) -> None:
         """Waits until every message has its receipt, every session that can end has ended, and every will is published."""
@@ -260,21 +280,22 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="default: the time")
     parser.add_argument("--kinds", type=_kinds, default=frozenset(Kind), help=f"some of: {'; '.join(Kind)}")
     parser.add_argument("--testbed", type=Shape, choices=Shape, default=Shape.LOCAL)
-    parser.add_argument("--devices", type=int, default=50)
+    parser.add_argument("--devices", type=int, help="default: 50, with routing 100")
     parser.add_argument("--busy-loops", type=int, default=0, help="so many run beside everything")
     parser.add_argument("--keep", action="store_true", help="keep the directory also when all is well")
     parser.add_argument("--judge", type=Path, metavar="DIRECTORY", help="of a run that was kept; nothing else is done")
     arguments = parser.parse_args()
     if arguments.judge is not None:
         return judge(arguments.judge)
+    of_shape = _OF_SHAPE.get(arguments.testbed, {}) | ({"devices": arguments.devices} if arguments.devices else {})
     settings = Settings(
         seed=int(time.time()) if arguments.seed is None else arguments.seed,
         seconds=60 * arguments.minutes,
         faults=arguments.faults,
         kinds=arguments.kinds,
         shape=arguments.testbed,
-        devices=arguments.devices,
         busy_loops=arguments.busy_loops,
+        **of_shape,
     )
     console = Console(stderr=True, width=None if sys.stderr.isatty() else _WIDTH)
     directory = Path(tempfile.mkdtemp(prefix="inflight-faults-"))
@@ -303,6 +324,10 @@ def keep(result: Result, directory: Path) -> None:
     """Writes the facts, the violations, and all records of the clients concerned: Kafka's log goes with its small disk."""
     (directory / FACTS).write_bytes(lzma.compress(pickle.dumps(result.facts)))
     (directory / "violations.txt").write_text("".join(f"{violation}\n" for violation in result.violations))
+    for number, violation in enumerate(result.violations[:_ROUTES]):
+        if violation.of.startswith(FROM_DEVICE):
+            lines = [str(violation), *report.history(result.facts, violation, result.reader)]
+            (directory / f"route-{number}.txt").write_text("".join(f"{line}\n" for line in lines))
     for client_id in {violation.client_id for violation in result.violations}:
         (directory / f"history-{client_id}.txt").write_text("".join(f"{line}\n" for line in result.reader.history(client_id)))
 

@@ -2,13 +2,15 @@
 
 1. From the backend to devices: nothing lost, nothing twice at QoS 2, in order, one final receipt for each message.
 2. From devices to the backend: nothing lost, nothing twice at QoS 2, in order.
-3. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
+3. From devices to devices, with routing: trials/faults/account/account_of_routing.py.
+4. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from trials.faults.account import account_of_sessions
+from trials.faults.account import account_of_routing, account_of_sessions
 from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
 from trials.faults.plan.characters import Keeping
 
@@ -18,7 +20,8 @@ SESSION_ENDED = "session_ended"
 
 def violations(facts: Facts) -> list[Violation]:
     """Returns all violations, by subject."""
-    return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *account_of_sessions.violations(facts)]
+    of_others = account_of_routing.violations(facts), account_of_sessions.violations(facts)
+    return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *chain(*of_others)]
 
 
 def _downlink(facts: Facts) -> Iterator[Violation]:

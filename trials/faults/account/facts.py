@@ -6,6 +6,7 @@ All times are seconds since 1970, by the clock of this machine, which is the bro
 from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf
 
 from trials.faults.plan.characters import Character
 from trials.faults.plan.faults import Fault
@@ -42,6 +43,10 @@ class Attempt:
     absent_since_s: float | None = None
 
 
+FROM_DEVICE = b"up/"
+"""Payloads of devices' publications begin with it."""
+
+
 @dataclass(kw_only=True)
 class Publication:
     """A publication of a device. answered: PUBACK or PUBREC came. given_up: the session had ended before that."""
@@ -49,8 +54,36 @@ class Publication:
     payload: bytes
     qos: int
     sent_s: float
+    topic: str = "up/faults"
     answered: bool = False
     given_up: bool = False
+
+
+@dataclass(kw_only=True)
+class Period:
+    """The time in which a session has a subscription: certainly from granted_s (SUBACK) to leaving_s (UNSUBSCRIBE), possibly from
+    asked_s (SUBSCRIBE) to ended_s (UNSUBACK). epoch: of the session. None = SUBACK has not come.
+    """
+
+    topic_filter: str
+    qos: int
+    epoch: int
+    asked_s: float
+    granted_s: float | None = None
+    leaving_s: float = inf
+    ended_s: float = inf
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoutedArrival:
+    """A PUBLISH with a device's message. is_new: it is no repetition of one that the session knows. epoch: of the session."""
+
+    payload: bytes
+    topic: str
+    qos: int
+    is_new: bool
+    epoch: int
+    time_s: float
 
 
 @dataclass(kw_only=True)
@@ -58,6 +91,7 @@ class DeviceFacts:
     """taken, handed: messages by payload, counted at PUBLISH of an unknown id and at PUBREL, the two methods of MQTT for QoS 2;
     at QoS 1 both at PUBLISH. order: payloads by QoS as they first came. first_s: when. oddities: what the standard forbids.
     is_bridged: it speaks to a broker, which deals publications to two bridges and keeps no order between them.
+    periods, routed: only with routing. epoch: another number for each session that the device has begun.
     """
 
     character: Character
@@ -69,6 +103,9 @@ class DeviceFacts:
     first_s: dict[bytes, float] = field(default_factory=dict)
     oddities: list[tuple[str, bytes]] = field(default_factory=list)
     is_bridged: bool = False
+    periods: list[Period] = field(default_factory=list)
+    routed: list[RoutedArrival] = field(default_factory=list)
+    epoch: int = 0
 
     @property
     def client_id(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, text
-from trials.faults.account.facts import Attempt, DeviceFacts, End, Publication
+from trials.faults.account.facts import FROM_DEVICE, Attempt, DeviceFacts, End, Publication
 from trials.faults.devices.device_session import CONNACK, DISCONNECT, DeviceSession
 from trials.faults.plan.characters import EXPIRY_S, Character, Keeping
 
@@ -105,9 +105,9 @@ class Device:
         self, character: Character, addresses: Addresses, signals: Signals, *, seed: int, publish_every_s: float
     ) -> None:
         self.facts = DeviceFacts(character=character)
-        self.session = DeviceSession(facts=self.facts)
         self.is_connected = False
         self._character = character
+        self.session = self._new_session(seed)
         self._addresses = addresses
         self._signals = signals
         self._dice = random.Random(f"{seed}/{character.client_id}")
@@ -119,6 +119,9 @@ class Device:
         """A CONNECT since then may have begun a new session."""
         self._starts_clean = False
         """True while the state of the existing session is unknown, until a clean start is answered."""
+
+    def _new_session(self, seed: int) -> DeviceSession:
+        return DeviceSession(facts=self.facts)
 
     @property
     def is_idle(self) -> bool:
@@ -250,6 +253,11 @@ class Device:
             if now_s > publishes_s and not self._signals.calm.is_set() and self.is_connected:
                 publishes_s = now_s + self._dice.expovariate(1 / self._publish_every_s)
                 self._publish(wire)
+            if self.is_connected and not self._signals.calm.is_set():
+                self._change(wire, now_s)
+
+    def _change(self, wire: Wire, now_s: float) -> None:
+        """Does what a device does now and then, beside publishing."""
 
     def _way_to_go(self) -> End:
         luck = self._dice.random()
@@ -274,6 +282,9 @@ class Device:
         if len(self.session.outgoing) >= MOST_OUTGOING or wire.closed.is_set():
             return
         number = len(self.facts.publications)
-        qos = 1 + self._dice.randrange(2)
-        payload = f"up/{self._character.client_id}/{qos}/{number}".encode()
-        wire.write(self.session.publish(Publication(payload=payload, qos=qos, sent_s=time.time())))
+        topic, qos = self._topic_and_qos()
+        payload = FROM_DEVICE + f"{self._character.client_id}/{qos}/{number}".encode()
+        wire.write(self.session.publish(Publication(payload=payload, qos=qos, topic=topic, sent_s=time.time())))
+
+    def _topic_and_qos(self) -> tuple[str, int]:
+        return "up/faults", 1 + self._dice.randrange(2)

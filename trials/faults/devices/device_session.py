@@ -59,17 +59,23 @@ class DeviceSession:
         )
 
     def publish(self, publication: Publication) -> bytes:
-        """The PUBLISH of a new publication, QoS 1 or 2."""
-        self.last_packet_id = self.last_packet_id % 65_535 + 1
-        awaited = Awaited.PUBACK if publication.qos == 1 else Awaited.PUBREC
+        """The PUBLISH of a new publication."""
         self.facts.publications.append(publication)
-        self.outgoing[self.last_packet_id] = Outgoing(publication, awaited)
-        return self._publish(self.last_packet_id, publication)
+        if not publication.qos:
+            return self._publish(0, publication)
+        packet_id = self._next_packet_id()
+        awaited = Awaited.PUBACK if publication.qos == 1 else Awaited.PUBREC
+        self.outgoing[packet_id] = Outgoing(publication, awaited)
+        return self._publish(packet_id, publication)
+
+    def _next_packet_id(self) -> int:
+        self.last_packet_id = self.last_packet_id % 65_535 + 1
+        return self.last_packet_id
 
     def _publish(self, packet_id: int, publication: Publication, *, flags: int = 0) -> bytes:
         first_byte = 0x30 | publication.qos << 1 | flags
         v5 = b"" if self.facts.character.level == 5 else None
-        return publish("up/faults", publication.payload, first_byte=first_byte, packet_id=packet_id, v5=v5)
+        return publish(publication.topic, publication.payload, first_byte=first_byte, packet_id=packet_id or None, v5=v5)
 
     def receive(self, kind: int, flags: int, body: bytes, now_s: float) -> bytes:
         """A packet of the server, CONNACK excepted. Returns the answer."""
@@ -86,28 +92,42 @@ class DeviceSession:
     # --- messages of the server ---------------------------------------------------------------------------------------------
 
     def _message(self, flags: int, body: bytes, now_s: float) -> bytes:
-        qos, dup = flags >> 1 & 3, bool(flags & _DUP)
+        qos, packet_id = flags >> 1 & 3, 0
         position = 2 + int.from_bytes(body[:2], "big")
-        packet_id = int.from_bytes(body[position : position + 2], "big")
-        position += 2
+        topic = body[2:position].decode()
+        if qos:
+            packet_id = int.from_bytes(body[position : position + 2], "big")
+            position += 2
         if self.facts.character.level == 5:
-            position += 1 + body[position]  # the backend sends no properties: the length fits a byte
+            position += 1 + body[position]  # few properties or none: the length fits a byte
         payload = body[position:]
-        if qos == 0 or packet_id == 0:
-            self._odd(f"QoS {qos} and packet id {packet_id} [MQTT-2.2.1-3]", payload)
+        if qos and not packet_id:
+            self._odd(f"QoS {qos} and packet id 0 [MQTT-2.2.1-3]", payload)
             return b""
-        self._check_repetition(packet_id, payload, qos=qos, dup=dup, now_s=now_s)
+        return self._arrived(packet_id, topic, payload, flags, now_s)
+
+    def _arrived(self, packet_id: int, topic: str, payload: bytes, flags: int, now_s: float) -> bytes:
+        """Notes a message. packet_id: 0 at QoS 0. Returns the answer."""
+        qos = flags >> 1 & 3
+        if not qos:
+            self._odd(f"came at QoS 0 for {topic}", payload)
+            return b""
+        self._check_repetition(packet_id, payload, qos=qos, dup=bool(flags & _DUP), now_s=now_s)
         if qos == 1:
             self.facts.taken[payload] += 1
             self.facts.handed[payload] += 1
-            return _acknowledgement(PUBACK, packet_id)
+        elif self._is_new(packet_id, payload):
+            self.facts.taken[payload] += 1
+        return acknowledgement(PUBACK if qos == 1 else PUBREC, packet_id)
+
+    def _is_new(self, packet_id: int, payload: bytes) -> bool:
+        """Begins the handshake of a QoS 2 message, unless it has begun."""
         known = self.awaiting_pubrel.get(packet_id)
         if known is None:
-            self.facts.taken[payload] += 1
             self.awaiting_pubrel[packet_id] = payload
         elif known != payload:
             self._odd(f"id {packet_id} of an unfinished QoS 2 message was given to it [MQTT-2.2.1-4]", payload)
-        return _acknowledgement(PUBREC, packet_id)
+        return known is None
 
     def _check_repetition(self, packet_id: int, payload: bytes, *, qos: int, dup: bool, now_s: float) -> None:
         known_id = self.packet_id_of.get(payload)
@@ -129,9 +149,12 @@ class DeviceSession:
             self._odd(f"PUBREL with flags {flags} [MQTT-3.6.1-1]")
         payload = self.awaiting_pubrel.pop(packet_id, None)
         if payload is not None:
-            self.facts.handed[payload] += 1
-            self.released.add(payload)
-        return _acknowledgement(PUBCOMP, packet_id)
+            self._completed(payload)
+        return acknowledgement(PUBCOMP, packet_id)
+
+    def _completed(self, payload: bytes) -> None:
+        self.facts.handed[payload] += 1
+        self.released.add(payload)
 
     # --- answers to own publications ----------------------------------------------------------------------------------------
 
@@ -157,7 +180,7 @@ class DeviceSession:
         self.facts.oddities.append((what, payload))
 
 
-def _acknowledgement(kind: int, packet_id: int) -> bytes:
+def acknowledgement(kind: int, packet_id: int) -> bytes:
     return packet(kind << 4, packet_id.to_bytes(2, "big"))
 
 

@@ -25,6 +25,7 @@ class Victim(StrEnum):
     BRIDGE_A = "bridge a"
     BRIDGE_B = "bridge b"
     BROKER = "Mosquitto"
+    MATCHER = "matcher"
 
 
 class Kind(StrEnum):
@@ -70,6 +71,7 @@ SUFFERS = {
     Victim.BRIDGE_A: frozenset(_GATEWAY),
     Victim.BRIDGE_B: frozenset(_GATEWAY),
     Victim.BROKER: frozenset({Kind.FREEZE}),
+    Victim.MATCHER: frozenset(_GATEWAY),
 }
 """Mosquitto without persistence forgets what it has confirmed to devices when it is killed."""
 GATEWAYS = (Victim.GATEWAY_A, Victim.GATEWAY_B)

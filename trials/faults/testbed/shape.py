@@ -11,7 +11,7 @@ from trials.faults.plan.faults import BRIDGES, GATEWAYS, LEASE_S, Victim
 PROFILES = "".join(
     f'[[profiles]]\nclients = "{keeping}-*"\nsession_expiry_interval = "{EXPIRY_S}s"\n' for keeping in ("short", "clean")
 )
-EVERYWHERE = (
+_EVERYWHERE = (
     f"gateway.lease_ms={LEASE_S}s",
     # The account knows no grace: every connection that does not end with a goodbye has its will published.
     "gateway.reconnect_grace_ms=0",
@@ -42,12 +42,14 @@ class Shape(StrEnum):
     """Shapes of a testbed.
 
     LOCAL: the engine's tasks run in its own JVM. CLUSTER: in executors on a Spark standalone cluster with two workers. BRIDGE:
-    as LOCAL, with two bridges behind a Mosquitto instead of gateways.
+    as LOCAL, with two bridges behind a Mosquitto instead of gateways. ROUTING: as LOCAL, with routing, and a matcher beside those
+    of the gateways; devices publish to each other.
     """
 
     LOCAL = "local"
     CLUSTER = "cluster"
     BRIDGE = "bridge"
+    ROUTING = "routing"
 
     @property
     def ends(self) -> tuple[Victim, ...]:
@@ -55,9 +57,19 @@ class Shape(StrEnum):
         return BRIDGES if self is Shape.BRIDGE else GATEWAYS
 
     @property
+    def on_kafka(self) -> tuple[Victim, ...]:
+        """The processes that have a way of their own to Kafka."""
+        return (Victim.ENGINE, *self.ends, *((Victim.MATCHER,) if self is Shape.ROUTING else ()))
+
+    @property
+    def overrides(self) -> tuple[str, ...]:
+        """Settings of all processes."""
+        return (*_EVERYWHERE, "routing.enabled=true") if self is Shape.ROUTING else _EVERYWHERE
+
+    @property
     def victims(self) -> frozenset[Victim]:
-        more = {Shape.LOCAL: (), Shape.CLUSTER: (Victim.EXECUTOR,), Shape.BRIDGE: (Victim.BROKER,)}[self]
-        return frozenset((Victim.ENGINE, Victim.KAFKA, *self.ends, *more))
+        more = {Shape.CLUSTER: (Victim.EXECUTOR,), Shape.BRIDGE: (Victim.BROKER,)}.get(self, ())
+        return frozenset((Victim.KAFKA, *self.on_kafka, *more))
 
 
 def engine_command(data_dir: Path, master: str) -> tuple[str, ...]:
@@ -66,9 +78,13 @@ def engine_command(data_dir: Path, master: str) -> tuple[str, ...]:
 
 
 def end_commands(shape: Shape, ports: Mapping[Victim, int]) -> dict[Victim, tuple[str, ...]]:
-    """Returns command and overrides of each gateway or bridge. ports: where a gateway listens, or a bridge finds its broker."""
+    """Returns command and overrides of each gateway, bridge and matcher.
+
+    ports: where a gateway listens, or a bridge finds its broker.
+    """
     if shape is not Shape.BRIDGE:
-        return {gateway: ("gateway", f"gateway.port={port}") for gateway, port in ports.items()}
+        alone: dict[Victim, tuple[str, ...]] = {Victim.MATCHER: ("matcher",)} if shape is Shape.ROUTING else {}
+        return {gateway: ("gateway", f"gateway.port={port}") for gateway, port in ports.items()} | alone
     names = {bridge: bridge.replace(" ", "-") for bridge in ports}
     return {
         bridge: ("bridge", f"bridge.port={port}", f"bridge.name={names[bridge]}", f"bridge.group_instance_id={names[bridge]}")

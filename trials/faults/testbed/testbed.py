@@ -26,7 +26,7 @@ from trials.faults.testbed.kafka import SupervisedKafka
 from trials.faults.testbed.open_transaction import OpenTransaction
 from trials.faults.testbed.proxy import HOST, Proxy
 from trials.faults.testbed.recreated_topic import recreate_topic
-from trials.faults.testbed.shape import EVERYWHERE, PROFILES, Shape, end_commands, engine_command
+from trials.faults.testbed.shape import PROFILES, Shape, end_commands, engine_command
 from trials.faults.testbed.supervised import Supervised
 
 RECOVERY_S = 240.0
@@ -45,7 +45,7 @@ class Testbed:
         self._shape = shape
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
-        self._kafka = SupervisedKafka(directory, [Victim.ENGINE, *shape.ends])
+        self._kafka = SupervisedKafka(directory, shape.on_kafka)
         self._broker = Mosquitto(directory) if shape is Shape.BRIDGE else None
         self._ports = {end: free_port() if self._broker is None else self._broker.port for end in shape.ends}
         self._proxies = {end: Proxy(port) for end, port in self._ports.items()}
@@ -95,14 +95,14 @@ class Testbed:
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self.directory / "inflight.toml"
         config.write_text(PROFILES, encoding="utf-8")
-        settings = load_settings(config, [*EVERYWHERE, f"kafka.bootstrap_servers={self.bootstrap_servers}"])
+        settings = load_settings(config, [*self._shape.overrides, f"kafka.bootstrap_servers={self.bootstrap_servers}"])
         self._messages = settings.topics.messages
         await asyncio.to_thread(ensure_topics, settings)
         to_broker = self._ports if self._broker is None else {end: proxy.port for end, proxy in self._proxies.items()}
         commands = {Victim.ENGINE: engine_command(self.directory / "engine", "" if self._cluster is None else self._cluster.url)}
         commands |= end_commands(self._shape, to_broker)
         for victim, (command, *overrides) in commands.items():
-            overrides = [*EVERYWHERE, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
+            overrides = [*self._shape.overrides, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
             arguments = [command, "--config", str(config), *(word for override in overrides for word in ("--set", override))]
             log = self._logs / f"{victim}.log"
             self._processes[victim] = Supervised(victim, arguments, log, environment=self._clock(victim))
