@@ -23,7 +23,7 @@ class Clock:
         """Raises MissingCompiler."""
         if (command := compiler()) is None:
             raise MissingCompiler("no C compiler was found (cc, gcc)")
-        library = file.with_suffix(".so")
+        library = file.with_suffix(".so").with_stem(file.stem.replace(" ", "-"))  # LD_PRELOAD separates by spaces
         subprocess.run([command, "-O1", "-shared", "-fPIC", "-o", library, _SOURCE, "-ldl", "-lpthread"], check=True)
         file.write_bytes(_SHIFT.pack(0))
         with file.open("r+b") as opened:

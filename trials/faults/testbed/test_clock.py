@@ -26,7 +26,7 @@ while line := sys.stdin.readline():
 @pytest.mark.faults
 @pytest.mark.timeout(60)
 def test_the_wall_clock_of_a_process_jumps_but_not_its_monotonic_one(tmp_path: Path) -> None:
-    clock = Clock(tmp_path / "clock")
+    clock = Clock(tmp_path / "gateway a.clock")
     environment = {**os.environ, **clock.environment}
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
