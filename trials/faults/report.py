@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from trials.faults.account.account import outcomes
-from trials.faults.account.account_of_routing import came_before_subscribe, matches, owed, publications
+from trials.faults.account.account_of_routing import came_before_subscribe, matches, owed, owed_to_group, publications
 from trials.faults.account.facts import FROM_DEVICE, Facts, LoggedEnd, Step, Violation
 from trials.faults.account.recovery import Recovery, recoveries, spread
 from trials.faults.log_reader import LogReader
@@ -121,6 +121,7 @@ def _routed(facts: Facts) -> Iterable[Table]:
     table = _table("From devices to devices", "publications", "sent", "must arrive", "arrived", "again", "sent before SUBSCRIBE")
     known = publications(facts)
     due = [payload for device in facts.devices for payload in owed(device, known.values())]
+    due += owed_to_group(facts.devices, known.values())
     for qos in (0, 1, 2):
         arrivals = [
             (device, arrival)

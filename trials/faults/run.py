@@ -34,7 +34,7 @@ from rich.console import Console
 
 from trials.faults import report
 from trials.faults.account import account
-from trials.faults.account.account_of_routing import arrived, owed, publications
+from trials.faults.account.account_of_routing import arrived, owed, owed_to_group, publications
 from trials.faults.account.account_of_sessions import WITHIN_S
 from trials.faults.account.facts import FROM_DEVICE, End, Facts, Step, Violation
 from trials.faults.account.recovery import LATE_S
@@ -236,7 +236,14 @@ class _Run:
             await asyncio.sleep(_LOOK_S)
         known = publications(Facts(devices=devices, uplink=self._reader.uplink())).values()
         due = [(device, await asyncio.to_thread(owed, device, known)) for device in devices if device.periods]
-        while any(payloads - arrived(device) for device, payloads in due) and time.time() < settled_s + _STALLED_S:  # noqa: ASYNC110
+        of_group = owed_to_group(devices, known)
+
+        def is_missing() -> bool:
+            if any(payloads - arrived(device) for device, payloads in due):
+                return True
+            return bool(of_group - {arrival.payload for device in devices for arrival in device.routed})
+
+        while is_missing() and time.time() < settled_s + _STALLED_S:  # noqa: ASYNC110
             await asyncio.sleep(_LONG_LOOK_S)
 
     async def _until_ended(self) -> None:

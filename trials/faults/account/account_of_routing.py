@@ -8,6 +8,8 @@
 3. Publications of one publisher arrive in their order, at each pair of publication's QoS and arrival's QoS.
 4. Nothing comes for which the session certainly had no subscription between the publication and the arrival.
 5. The QoS is the lower one of the publication and the best matching subscription.
+6. A publication for a shared subscription reaches one member, at QoS 2 once. At QoS 1 it reaches some member, and may come again
+   when a session has ended without an acknowledgement. A QoS 2 message in flight ends with its session. There is no order.
 """
 
 from collections import Counter, defaultdict
@@ -19,6 +21,7 @@ from math import inf
 from paho.mqtt.client import topic_matches_sub
 
 from trials.faults.account.facts import DeviceFacts, Facts, Period, Publication, RoutedArrival, Violation
+from trials.faults.plan.talk import SHARED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +39,7 @@ class Routed:
 
 @cache
 def matches(topic_filter: str, topic: str) -> bool:
-    return topic_matches_sub(topic_filter, topic)
+    return topic_matches_sub(topic_filter.split("/", 2)[2] if topic_filter == SHARED else topic_filter, topic)
 
 
 def violations(facts: Facts) -> Iterator[Violation]:
@@ -50,6 +53,7 @@ def violations(facts: Facts) -> Iterator[Violation]:
             yield Violation(client_id=device.client_id, what="a routed publication is out of order", of=payload)
         for payload in sorted(owed(device, known.values()) - arrived(device)):
             yield Violation(client_id=device.client_id, what="a publication was not routed to it", of=payload)
+    yield from _shared(facts, known)
 
 
 def publications(facts: Facts) -> dict[bytes, Routed]:
@@ -80,7 +84,7 @@ def arrived(device: DeviceFacts) -> set[bytes]:
 def owed(device: DeviceFacts, known: Iterable[Routed]) -> set[bytes]:
     """Returns what the last session must have got."""
     came_s = {arrival.payload: arrival.time_s for arrival in reversed(device.routed) if arrival.epoch == device.epoch}
-    of_session = (period for period in device.periods if period.epoch == device.epoch)
+    of_session = (period for period in device.periods if period.epoch == device.epoch and period.topic_filter != SHARED)
     periods = [period for period in of_session if period.granted_s is not None and period.qos]
     due: set[bytes] = set()
     witnessed: set[tuple[str, int, int]] = set()
@@ -111,7 +115,7 @@ def _arrivals(device: DeviceFacts, known: dict[bytes, Routed]) -> Iterator[Viola
             yield wrong(f"came for {arrival.topic}, for which nobody published it")
             continue
         sent, count = routed.publication, copies[arrival.epoch, arrival.payload]
-        if count > len(routed.ids):
+        if count > len(routed.ids) and not (is_shared(sent) and sent.qos == 1):
             yield wrong(f"came {count} times at QoS {arrival.qos}; it was published {len(routed.ids)} times at QoS {sent.qos}")
         possible = possible_periods(device, arrival, sent)
         certain = [
@@ -145,6 +149,38 @@ def came_before_subscribe(device: DeviceFacts, arrival: RoutedArrival, routed: R
     return bool(possible) and all(period.asked_s > routed.logged_s for period in possible)
 
 
+def is_shared(publication: Publication) -> bool:
+    return matches(SHARED, publication.topic)
+
+
+def _shared(facts: Facts, known: dict[bytes, Routed]) -> Iterator[Violation]:
+    count = Counter(arrival.payload for device in facts.devices for arrival in device.routed if arrival.is_new)
+    owed_to_all = owed_to_group(facts.devices, known.values())
+    for payload, routed in known.items():
+        if is_shared(routed.publication) and routed.publication.qos == 2 and count[payload] > len(routed.ids):
+            yield Violation(client_id=routed.publisher, what=f"came to {count[payload]} members of a group at QoS 2", of=payload)
+        if payload in owed_to_all and not count[payload]:
+            yield Violation(client_id=routed.publisher, what="came to no member of a group", of=payload)
+
+
+def owed_to_group(devices: Iterable[DeviceFacts], known: Iterable[Routed]) -> set[bytes]:
+    """Returns what some member must get at QoS 1: one of them was subscribed when it was published, and stays so."""
+    first_s = min(
+        (
+            period.granted_s
+            for device in devices
+            for period in device.periods
+            if period.topic_filter == SHARED and period.epoch == device.epoch and period.leaving_s == inf and period.granted_s
+        ),
+        default=inf,
+    )
+    return {
+        routed.publication.payload
+        for routed in known
+        if is_shared(routed.publication) and routed.ids and routed.publication.qos == 1 and routed.publication.sent_s >= first_s
+    }
+
+
 def _best(periods: Iterable[Period], sent: Publication) -> int:
     return min(sent.qos, max((period.qos for period in periods), default=0))
 
@@ -154,7 +190,7 @@ def _out_of_order(device: DeviceFacts, known: dict[bytes, Routed], log: dict[str
     places: dict[tuple[int, str, int, int], Iterator[bytes]] = {}
     for arrival in device.routed:
         routed = known.get(arrival.payload)
-        if routed is None or not arrival.is_new:
+        if routed is None or not arrival.is_new or is_shared(routed.publication):
             continue
         lane = arrival.epoch, routed.publisher, routed.publication.qos, arrival.qos
         following = places.get(lane)

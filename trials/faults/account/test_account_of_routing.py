@@ -10,6 +10,7 @@ import pytest
 from trials.faults.account.account_of_routing import came_before_subscribe, owed, publications, violations
 from trials.faults.account.facts import DeviceFacts, Facts, Period, Publication, Received, RoutedArrival
 from trials.faults.plan.characters import Character, Keeping
+from trials.faults.plan.talk import SHARED
 
 TOPIC = "talk/3/1"
 
@@ -108,6 +109,31 @@ def test_who_has_unsubscribed_is_owed_what_comes_before_something_that_came() ->
     assert talk.found() == []
     talk.drop(1)  # before 4, which came
     assert talk.found() == ["a publication was not routed to it"]
+
+
+@pytest.mark.parametrize(
+    ("qos", "copies", "expected"),
+    [
+        (1, 0, "came to no member of a group"),
+        (1, 1, None),
+        (1, 2, None),
+        (2, 0, None),
+        (2, 1, None),
+        (2, 2, "came to 2 members of a group at QoS 2"),
+    ],
+)
+def test_a_group_gets_a_publication_once(qos: int, copies: int, expected: str | None) -> None:
+    talk = Talk()
+    member = replace(talk.period, topic_filter=SHARED)
+    talk.subscriber.periods.append(member)
+    talk.publisher.periods.append(member)
+    payload = b"up/p/%d/12" % qos
+    talk.publisher.publications.append(Publication(payload=payload, qos=qos, sent_s=105.0, topic="work/1"))
+    talk.facts.uplink.append(Received(client_id="p", payload=payload, inflight_id="i12", time_s=105.1))
+    arrival = RoutedArrival(payload=payload, topic="work/1", qos=qos, is_new=True, epoch=1, time_s=105.2)
+    for device_ in [talk.publisher, talk.subscriber][:copies]:
+        device_.routed.append(arrival)
+    assert talk.found() == ([] if expected is None else [expected])
 
 
 def test_only_the_last_session_is_owed_anything() -> None:
