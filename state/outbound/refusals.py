@@ -1,8 +1,10 @@
 """Decides what happens to a message that the client has refused with a reason code of 0x80 or more.
 
- 1. NOT_AUTHORIZED, TOPIC_NAME_INVALID, PAYLOAD_FORMAT_INVALID: the same message would be refused again, so it is a dead letter.
- 2. QUOTA_EXCEEDED: it returns to its place in the queue, and nothing leaves the queue before the backoff is over.
- 3. Any other code: it returns to its place in the queue, and is sent again at once under another packet id.
+ 1. A routed message counts as acknowledged, and is not sent again [MQTT-4.4.0-2], to no other member of a group either
+    [MQTT-4.8.2-6]. It is a dead letter. Rules 2 to 4 are for messages that a backend has addressed to the client.
+ 2. NOT_AUTHORIZED, TOPIC_NAME_INVALID, PAYLOAD_FORMAT_INVALID: the same message would be refused again, so it is a dead letter.
+ 3. QUOTA_EXCEEDED: it returns to its place in the queue, and nothing leaves the queue before the backoff is over.
+ 4. Any other code: it returns to its place in the queue, and is sent again at once under another packet id.
 
 `delivery_limit` ends a message that is refused again and again.
 """
@@ -34,10 +36,10 @@ def handle_refusal(
     """
     delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
     message_id = delivery.message.message_id
-    is_permanent = reason_code in _PERMANENT_REFUSALS
+    is_permanent = delivery.message.routing is not None or reason_code in _PERMANENT_REFUSALS
     delivery.last_refusal = reason_code
     # One round of refusals is one step of the backoff, however many messages of the round are refused.
-    if reason_code == ReasonCode.QUOTA_EXCEEDED and not outbound.blocked(activation.now_ms):
+    if not is_permanent and reason_code == ReasonCode.QUOTA_EXCEEDED and not outbound.blocked(activation.now_ms):
         outbound.quota_refusals += 1
         jitter_key = f"{activation.client_id}/{message_id}/{delivery.attempts}"
         wait_ms = backoff_wait_ms(outbound.quota_refusals, outbound.settings.backoff, jitter_key=jitter_key)

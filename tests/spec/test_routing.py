@@ -434,11 +434,20 @@ def test_an_early_message_of_a_group_goes_back_when_its_connect_never_comes() ->
     assert s.dead_letters == []
 
 
-def test_a_message_that_a_member_refuses_is_treated_as_any() -> None:
-    """[MQTT-4.8.2-6]: no other member gets it, even if it waits for another attempt when the session ends."""
-    s = member().route("a", mark=1, entry=(1, 1), share=SHARE).puback(1, reason_code=0x87)
-    s.route("b", mark=2, entry=(1, 1), share=SHARE).puback(2, reason_code=0x97).disconnect().purge()
-    assert (returned(s), s.dead_letters) == ([], [("a", Outcome.REJECTED), ("b", Outcome.SESSION_ENDED)])
+@pytest.mark.parametrize("reason_code", [0x80, 0x87, 0x97], ids=hex)
+def test_a_message_that_a_member_refuses_goes_to_nobody(reason_code: int) -> None:
+    """[MQTT-4.8.2-6]"""
+    s = member().route("a", mark=1, entry=(1, 1), share=SHARE).puback(1, reason_code=reason_code).disconnect().purge()
+    assert (returned(s), s.dead_letters) == ([], [("a", Outcome.REJECTED)])
+
+
+@pytest.mark.parametrize("reason_code", [0x80, 0x97], ids=hex)
+def test_a_routed_message_that_is_refused_is_not_sent_again(reason_code: int) -> None:
+    """[MQTT-4.4.0-2] A message that a backend has addressed to the client is (docs/protocol.md, section 2)."""
+    s = subscribed().route("a", mark=1, entry=(1, 1)).route("b", mark=2, entry=(1, 1), qos=2)
+    s.puback(1, reason_code=reason_code).pubrec(2, reason_code=reason_code).after(RETRY_S)
+    assert received(s) == ["a", "b"]
+    assert s.dead_letters == [("a", Outcome.REJECTED), ("b", Outcome.REJECTED)]
 
 
 def test_a_member_announces_that_it_is_offline_and_back() -> None:

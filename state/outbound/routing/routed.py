@@ -15,12 +15,12 @@ read its own list by another topic. So either may be the newer one. A message is
 
 A message of a shared subscription that ends by rules 2 to 5 is returned to its group (`ReturnToGroup`). Only the filter of that
 shared subscription matches it in rules 5 and 6. When a session ends, what its client has not got is returned too: messages in the
-queue, and those of QoS 1 that are not acknowledged. A QoS 2 message in flight is not [MQTT-4.8.2-5], nor one that the client has
-refused [MQTT-4.8.2-6].
+queue, and those of QoS 1 that are not acknowledged. A QoS 2 message in flight is not [MQTT-4.8.2-5].
 
 Lists. When a session ends and no other one begins, `EndSubscriptions` removes its list. Rule 3 says it again, because the list
 that the matcher used may have been written after that. A session with a shared subscription announces whether it is online. One
-that returns a message by rule 4 or 5 writes its own list again, else the matcher would choose the same client for ever.
+that returns a message by rule 4 or 5 writes its own list again, else the matcher would choose the same client for ever. So does one
+that refuses a connection, above the lists of that connection.
 """
 
 from collections.abc import Iterator
@@ -135,7 +135,7 @@ def goes_back(delivery: Delivery, ended_by: OutboundAction | None = None) -> boo
     Args:
         ended_by: The action that has ended its exchange; None = it was in the queue.
     """
-    if delivery.message.routing is None or not delivery.message.routing.share or delivery.last_refusal:  # [MQTT-4.8.2-6]
+    if delivery.message.routing is None or not delivery.message.routing.share:
         return False
     return ended_by is None or (ended_by is OutboundAction.END and delivery.qos != QoS.EXACTLY_ONCE)
 
