@@ -396,7 +396,8 @@ class Session:
     def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
         """Refuses a CONNECT whose connection id is below the newest one: it is older, or the clock of its gateway is behind.
 
-        The session does not change. The gateway learns the newest id, so the client's next attempt gets a higher one.
+        Of the session only the number of its list changes. The gateway learns the newest id, so the client's next attempt gets a
+        higher one.
         """
         connection = self.connection
         if connection is not None and (event.connection_id, event.commands_partition) == (
@@ -405,6 +406,7 @@ class Session:
         ):
             return  # a repetition of the record
         activation.record(Transition.CONNECTION_REFUSED, detail="a later connection is known")
+        routed.connection_refused(self.outbound, event.connection_id, self.newest_connection_id, activation)
         activation.add(
             CloseConnection(
                 connection_id=event.connection_id,

@@ -107,7 +107,7 @@ def probe_kafka(settings: Settings) -> KafkaStatus:
 
 def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
     names, group = settings.topics, f"{settings.topics.prefix}.engine"
-    known = (names.messages, names.events, names.commands, names.uplink, names.receipts, names.dead_letters)
+    known: tuple[str, ...] = (names.messages, names.events, names.commands, names.uplink, names.receipts, names.dead_letters)
     routed = (names.uplink, names.publications, names.subscriptions) if settings.routing.enabled else ()
     known += tuple(name for name in routed if name not in known)
     consumer = KafkaConsumer(

@@ -475,6 +475,35 @@ def test_a_client_without_shared_subscriptions_announces_nothing() -> None:
     assert announced(s) == []
 
 
+# --- lists of a connection that is refused ----------------------------------------------------------------------------------
+
+
+def test_a_session_overrules_the_lists_of_a_connection_that_it_refuses() -> None:
+    """The gateway of the late CONNECT may have written an empty list, and one with a subscription."""
+    s = subscribed().connect(connection_id=9).connect(connection_id=5, clean_start=True)
+    assert announced(s) == [((9, 0), True)]
+    assert [subscription.topic_filter for subscription in s.sent(AnnounceSubscriptions)[-1].subscriptions] == ["t"]
+    s.route("a", mark=1, entry=(5, 1), topic="late").route("b", mark=2, entry=(9, 0))
+    assert (received(s), [name for name, _ in nowhere(s)]) == (["b"], ["a"])
+    assert announced(s.connect(connection_id=6, clean_start=True))[1:] == [], "it stands above that already"
+
+
+def test_a_newer_list_needs_no_repetition_at_a_refusal() -> None:
+    s = subscribed().connect(connection_id=9).subscribe("u", 1, version=1).connect(connection_id=5, clean_start=True)
+    assert announced(s) == []
+
+
+def test_a_refusal_after_the_end_of_the_session_ends_the_lists_again() -> None:
+    s = subscribed().connect(connection_id=9).disconnect().purge()
+    assert ended(s) == [9]
+    assert ended(s.connect(connection_id=5, clean_start=True)) == [9, 9]
+
+
+def test_without_routing_a_refusal_writes_no_list() -> None:
+    s = Scenario().connect(connection_id=9).connect(connection_id=5)
+    assert announced(s) == []
+
+
 # --- the fast path ----------------------------------------------------------------------------------------------------------
 
 

@@ -167,6 +167,17 @@ def session_resumed(outbound: SessionOutbound, connection_id: int, activation: A
         activation.announces = True
 
 
+def connection_refused(outbound: SessionOutbound, connection_id: int, newest_connection_id: int, activation: Activation) -> None:
+    """Overrules the lists of a connection that the session refuses.
+
+    Its gateway may have written some before it knew. They stand above the list of a session that an earlier connection has begun.
+    """
+    if outbound.settings.routing and outbound.routing.list_id.connection_id < connection_id:
+        outbound.routing.list_id = ListId(newest_connection_id)
+        activation.corrects_list = True
+        activation.lists_end = max(activation.lists_end, newest_connection_id)
+
+
 def session_ends(outbound: SessionOutbound, newest_connection_id: int, activation: Activation) -> None:
     """Prepares the end of the client's list. Call it while the session still has its subscriptions."""
     if outbound.settings.routing and (outbound.subscriptions or outbound.routing.list_id.version):
@@ -185,7 +196,7 @@ def list_read(outbound: SessionOutbound, event: Subscribed | Unsubscribed, activ
 
 
 def end_of_activation(outbound: SessionOutbound, activation: Activation, *, has_session: bool, is_online: bool) -> None:
-    """Writes the list of a session with a shared subscription, or the end of the list of a session that is over."""
+    """Writes the list of a session with a shared subscription or a refused connection, or the end of a list."""
     if has_session:
         if activation.corrects_list or (activation.announces and outbound.subscriptions.has_shared):
             list_id, subscriptions = outbound.routing.list_id, tuple(outbound.subscriptions)
