@@ -36,6 +36,7 @@ class Broker(ABC):
 
     title: ClassVar[str]
     subscribe: ClassVar[str] = f"{TOPIC}/%c"
+    has_shared_subscriptions: ClassVar[bool] = True
 
     def __init__(self, directory: Path, settings: list[str]) -> None:
         self.directory = directory

@@ -29,12 +29,13 @@ class Uplink(Protocol):
 class Contestant(Protocol):
     """Runs within its `with`, with its own data.
 
-    title: for the tables. subscribe: the topic filter that its devices need, %c being the client id; "" = none. mqtt: host and
-    port.
+    title: for the tables. subscribe: the topic filter that its devices need, %c being the client id; "" = none.
+    has_shared_subscriptions: `$share/GROUP/FILTER`. mqtt: host and port.
     """
 
     title: ClassVar[str]
     subscribe: ClassVar[str]
+    has_shared_subscriptions: ClassVar[bool]
 
     def __init__(self, directory: Path, settings: list[str]) -> None:
         """directory: exists, is empty, and is deleted afterwards. settings: `key=value` for Inflight."""

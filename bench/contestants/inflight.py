@@ -28,6 +28,7 @@ class Inflight:
 
     title: ClassVar[str] = "Inflight"
     subscribe: ClassVar[str] = ""
+    has_shared_subscriptions: ClassVar[bool] = True
 
     def __init__(self, directory: Path, settings: list[str]) -> None:
         options = [word for setting in settings for word in ("--set", setting)]

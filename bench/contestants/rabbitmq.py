@@ -35,6 +35,7 @@ class RabbitMq(Broker):
     """
 
     title: ClassVar[str] = "RabbitMQ, durable"
+    has_shared_subscriptions: ClassVar[bool] = False
 
     @staticmethod
     def version() -> str:

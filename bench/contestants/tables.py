@@ -7,6 +7,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.contestants.measurements import Figure
+from bench.contestants.routing import RoutingExtent
 
 
 class Run(msgspec.Struct, kw_only=True):
@@ -21,7 +22,7 @@ class Run(msgspec.Struct, kw_only=True):
 
 
 class Results(msgspec.Struct, kw_only=True):
-    """The content of the file. finished: False while the run continues."""
+    """The content of the file. is_routing: devices published to each other. finished: False while the run continues."""
 
     began: str
     cores: int
@@ -31,6 +32,7 @@ class Results(msgspec.Struct, kw_only=True):
     rates: list[int]
     settings: list[str]
     """Settings of Inflight that differ from the defaults."""
+    is_routing: bool = False
     runs: list[Run] = []
     finished: bool = False
 
@@ -45,6 +47,10 @@ class Results(msgspec.Struct, kw_only=True):
 
 def rows(results: Results) -> Iterator[tuple[str, str, str, Sequence[str]]]:
     """Yields the rows: title, short title, part, and the keys of its values."""
+    if results.is_routing:
+        for each in RoutingExtent(fleet=results.devices, seconds=results.seconds).parts():
+            yield each.title, each.name, each.name, each.values
+        return
     devices, few = f"{results.devices:,}", f"{max(1, results.devices // 5):,}"
     burst, connect = "a burst over {} devices, {}, messages/s", "CONNECT → CONNACK, {} at once, {} sessions, p50, p99, ms"
     yield f"QoS 1, {burst.format(devices, 'cold')}", f"burst, {devices}, cold", "burst_cold", ("messages_per_s",)
@@ -63,9 +69,10 @@ def rows(results: Results) -> Iterator[tuple[str, str, str, Sequence[str]]]:
 def show(results: Results, console: Console) -> None:
     """Prints the tables. Several turns are side by side, separated by a semicolon."""
     titles = results.titles()
+    subject = "devices to each other" if results.is_routing else f"{results.devices:,} devices"
     table = Table(
         "measured; below it CPU ms a message",
-        title=f"{results.devices:,} devices, {results.cores} cores for everything, payloads of 200 bytes",
+        title=f"{subject}, {results.cores} cores for everything, payloads of 200 bytes",
         show_lines=True,
     )
     for title in titles.values():
@@ -126,7 +133,9 @@ def _remarks(results: Results) -> Iterator[str]:
         for part, figure in run.figures.items():
             if figure.note:
                 yield f"{where}: no {part}: {figure.note}"
+            if lost := figure.values.get("lost"):
+                yield f"{where}: {part}: {lost:,.0f} messages did not arrive"
             if duplicates := figure.values.get("duplicates"):
-                yield f"{where}: {part}: {duplicates:,.0f} messages came once more, with DUP"
+                yield f"{where}: {part}: {duplicates:,.0f} messages came once more{'' if results.is_routing else ', with DUP'}"
             if (late_ms := figure.values.get("late_ms", 0)) > 100:
                 yield f"{where}: {part}: the generator sent a message {late_ms:,.0f} ms after its time"
