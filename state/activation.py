@@ -55,8 +55,8 @@ class Activation:
         not_replayed: Those of them that also began among the events. Nobody is there to get a replay, so an engine that is
             behind, and whose devices give up and connect again, is spared the work.
         announces: The client's list of subscriptions is written again if it has shared ones (state/outbound/routing/routed.py).
-        corrects_list: It is written again in any case: matchers have found the client in a list that is over, or a connection that
-            was refused may have written one above it.
+        corrects_list: It is written again in any case: matchers have found the client in a list that is over, or a refused
+            connection may have written one above it.
         lists_end: If no session is left, its list ends with this connection; 0 = nothing has ended.
     """
 

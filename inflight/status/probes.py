@@ -123,7 +123,8 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
         watermarks = HighWatermarks(options, (*partitions[names.messages], *partitions[names.events]))
         ends = consumer.end_offsets([partition for found in partitions.values() for partition in found])
         held = watermarks.held(ends)
-        matchers, finished = None, {}
+        matchers: MatcherGroup | None = None
+        finished: dict[TopicPartition, int] = {}
         if routed:
             matchers, finished = _probe_matchers(options, settings.routing.group_id, ends, routed)
         behind = {TopicPartition(one.topic, one.partition): one.records for one in held}

@@ -19,8 +19,8 @@ queue, and those of QoS 1 that are not acknowledged. A QoS 2 message in flight i
 
 Lists. When a session ends and no other one begins, `EndSubscriptions` removes its list. Rule 3 says it again, because the list
 that the matcher used may have been written after that. A session with a shared subscription announces whether it is online. One
-that returns a message by rule 4 or 5 writes its own list again, else the matcher would choose the same client for ever. So does one
-that refuses a connection, above the lists of that connection.
+that returns a message by rule 4 or 5 writes its own list again, else the matcher would choose the same client for ever. One that
+refuses a connection does so too, above the lists of that connection.
 """
 
 from collections.abc import Iterator
