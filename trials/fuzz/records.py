@@ -44,7 +44,7 @@ from state.records.routes import route_record
 from state.records.throttle import encode_throttle
 from streaming.config.settings import Settings
 from streaming.engine.operator.cells import EVENTS, MESSAGES
-from streaming.history.clients import steps_of
+from streaming.history.recent import steps_of
 from streaming.history.sources.kafka_rows import RowsOfMessage
 from trials.fuzz.mutations import mutated
 from trials.fuzz.sessions import CLIENT_ID, FuzzedSession

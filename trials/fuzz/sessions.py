@@ -7,12 +7,13 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
 from state.records.record import Header, SinkRecord
+from state.settings import SessionSettings
 from streaming.engine.operator.cells import SourceRecord
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
 
-SETTINGS: Final = PipelineSettings(commands_partitions=4)
+SETTINGS: Final = PipelineSettings(commands_partitions=4, session=SessionSettings(routing=True), routing=True)
 CLIENT_ID: Final = "c"
 _BEGIN_MS: Final = 1_700_000_000_000
 _STEP_MS: Final = 1_000
@@ -32,11 +33,17 @@ class FuzzedSession:
         self._activations = 0
         self._cells: list[bytes] = []
 
-    def tell(self, source: int, value: bytes | None, headers: tuple[Header, ...] = ()) -> None:
+    def tell(self, source: int, value: bytes | None, headers: tuple[Header, ...] = (), recipient: bytes | None = None) -> None:
         """A record for the next activation."""
         self._offset += 1
         record = SourceRecord(
-            source=source, partition=0, offset=self._offset, timestamp_ms=self.now_ms, headers=headers, value=value
+            source=source,
+            partition=0,
+            offset=self._offset,
+            timestamp_ms=self.now_ms,
+            headers=headers,
+            value=value,
+            recipient=recipient,
         )
         self._cells.append(msgspec.json.encode(record))
 

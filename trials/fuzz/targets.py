@@ -7,6 +7,7 @@ from trials.fuzz.logins import Certificates, JsonWebTokens
 from trials.fuzz.operators import HalfWrittenFiles, Screens
 from trials.fuzz.packets import Packets
 from trials.fuzz.records import Commands, Events, Messages, OtherTopics
+from trials.fuzz.routed import Publications, Recipients
 from trials.fuzz.target import Target
 
 TARGETS: Final[tuple[type[Target], ...]] = (
@@ -15,6 +16,8 @@ TARGETS: Final[tuple[type[Target], ...]] = (
     Events,
     Commands,
     OtherTopics,
+    Publications,
+    Recipients,
     JsonWebTokens,
     Certificates,
     ProxyHeaders,
