@@ -23,6 +23,7 @@ _COMMITTED_LATER: Final = (
     KafkaError.ILLEGAL_GENERATION,
     KafkaError.UNKNOWN_MEMBER_ID,
     KafkaError._ASSIGNMENT_LOST,
+    KafkaError._WAIT_COORD,
 )
 
 
@@ -31,7 +32,7 @@ class MemberFenced(KafkaFailed):
 
 
 class CommitRefused(KafkaFailed):
-    """Kafka has refused a commit. is_passing: the group rebalances, or has evicted this member, which joins again."""
+    """Kafka has refused a commit. is_passing: see `is_committed_later`."""
 
     def __init__(self, text: str, *, is_passing: bool) -> None:
         super().__init__(text)
@@ -82,7 +83,9 @@ class PartitionsRevoked(NamedTuple):
 
 
 def is_committed_later(error: KafkaError) -> bool:
-    """Returns True for a refused commit if the group rebalances, or has evicted this member, which joins again."""
+    """Returns True for a refused commit if the group rebalances, has evicted this member, which joins again, or has no broker at
+    the moment.
+    """
     return error.code() in _COMMITTED_LATER
 
 

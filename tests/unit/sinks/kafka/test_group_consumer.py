@@ -246,8 +246,9 @@ def test_a_commit_is_reported_with_its_outcome(monkeypatch: pytest.MonkeyPatch) 
     told(None, [TopicPartition("t", 0, 7)])
     told(KafkaError(KafkaError.ILLEGAL_GENERATION), [TopicPartition("t", 0, 8)])
     told(KafkaError(KafkaError.GROUP_AUTHORIZATION_FAILED), [TopicPartition("t", 0, 9)])
+    told(KafkaError(KafkaError._WAIT_COORD), [TopicPartition("t", 0, 10)])
     passing = [(offsets, error and error.is_passing) for offsets, error in outcomes]
-    assert passing == [({0: 7}, None), ({0: 8}, True), ({0: 9}, False)]
+    assert passing == [({0: 7}, None), ({0: 8}, True), ({0: 9}, False), ({0: 10}, True)]
 
 
 def test_without_membership_nothing_is_committed(monkeypatch: pytest.MonkeyPatch) -> None:
