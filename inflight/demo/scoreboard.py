@@ -3,13 +3,14 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from inflight.demo.devices import Device, Manners
 
 
 @dataclass(slots=True)
 class Plan:
-    """The messages of the backend: payloads by device and QoS. Every payload is unique, so that a device can count it."""
+    """What is for each device: payloads by device and QoS. Every payload is unique, so that a device can count it."""
 
     by_device: dict[str, dict[int, list[bytes]]] = field(default_factory=dict)
 
@@ -24,9 +25,20 @@ class Plan:
         return sum(len(self.payloads(device)) for device in self.by_device)
 
 
+class Plans(NamedTuple):
+    """Messages of the backend, publications of devices for another device, and those for all of them."""
+
+    backend: Plan
+    peers: Plan
+    fleet: Plan
+
+    def total(self) -> int:
+        return sum(plan.total() for plan in self)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One row of the result: a group of devices, or all of them.
+    """One row of the result: a group of devices, or all of them. sent: also what devices have published for them.
 
     redelivered: copies at QoS 1 beyond the first, which MQTT allows. qos2_duplicates: copies at QoS 2, which it does not.
     """
@@ -42,14 +54,14 @@ class Score:
         return self.sent - self.delivered
 
 
-def score(devices: Iterable[Device], plan: Plan) -> Score:
-    """Counts for these devices. Safe to call while they receive."""
+def score(devices: Iterable[Device], *plans: Plan) -> Score:
+    """Counts for these devices what is in any of these plans. Safe to call while they receive."""
     counted = list(devices)
     sent = delivered = redelivered = duplicates = 0
     for device in counted:
         received = Counter(device.received.copy())
         for qos in (0, 1, 2):
-            wanted = plan.payloads(device.name, qos=(qos,))
+            wanted = [payload for plan in plans for payload in plan.payloads(device.name, qos=(qos,))]
             arrived = [received[payload] for payload in wanted]
             sent += len(wanted)
             delivered += sum(1 for copies in arrived if copies)
