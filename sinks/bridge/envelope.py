@@ -1,9 +1,9 @@
 """Makes the properties of a message for the broker, and reads a device's acknowledgement. docs/bridge.md is the contract.
 
-Down, MQTT 5: user property `inflight-message-id`; in `device` mode at QoS 1 and 2 also Response Topic (where to acknowledge) and
-Correlation Data (the message id). The backend's own values of those two are then in the user properties
-`inflight-response-topic` and `inflight-correlation-data` (base64). MQTT 3.1.1: the message id is a level of the topic, if the
-template has it.
+Down, MQTT 5: user properties `inflight-message-id` and `inflight-bridge`; in `device` mode at QoS 1 and 2 also Response Topic
+(where to acknowledge) and Correlation Data (the message id). The backend's own values of those two are then in the user
+properties `inflight-response-topic` and `inflight-correlation-data` (base64). MQTT 3.1.1: the message id is a level of the topic,
+if the template has it.
 
 Up: an acknowledgement is JSON, `{"id": MESSAGE_ID, "reason_code": NUMBER}`. id may be left out when Correlation Data has it,
 and reason_code when it is 0. The payload may be empty when both may be left out.
@@ -19,6 +19,8 @@ from state.errors import UNDECODABLE
 from state.model import MessageId, PublishProperties, QoS, ReasonCode
 
 MESSAGE_ID_PROPERTY: Final = "inflight-message-id"
+BRIDGE_PROPERTY: Final = "inflight-bridge"
+"""The name of the bridge that has published a message. No bridge reads a message with it as a publication of a device."""
 RESPONSE_TOPIC_PROPERTY: Final = "inflight-response-topic"
 CORRELATION_DATA_PROPERTY: Final = "inflight-correlation-data"
 
@@ -58,13 +60,17 @@ def read_acknowledgement(payload: bytes, correlation_data: bytes | None) -> Ackn
     return Acknowledged(message_id, answer.reason_code)
 
 
-def properties_for_device(command: SendPublish, ack_topic: str | None) -> PublishProperties:
-    """Returns the properties of the PUBLISH to the broker. ack_topic: None = the broker's answer is the acknowledgement.
+def properties_for_device(command: SendPublish, ack_topic: str | None, *, bridge: str) -> PublishProperties:
+    """Returns the properties of the PUBLISH to the broker.
+
+    Args:
+        ack_topic: None = the broker's answer is the acknowledgement.
+        bridge: The name of the bridge.
 
     Where devices acknowledge, a Response Topic asks for it, so at QoS 0 there is none.
     """
     properties = command.properties
-    user_properties = [*properties.user_properties, (MESSAGE_ID_PROPERTY, command.message_id)]
+    user_properties = [*properties.user_properties, (MESSAGE_ID_PROPERTY, command.message_id), (BRIDGE_PROPERTY, bridge)]
     if ack_topic is None:
         return msgspec.structs.replace(properties, user_properties=tuple(user_properties))
     if properties.response_topic is not None:

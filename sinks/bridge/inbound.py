@@ -1,17 +1,18 @@
 """Handles messages of the broker: acknowledgements of devices, their publications and their presence.
 
 A message is acknowledged to the broker when its record is in the log, or when it needs none. Publications become the same records
-of `inflight.uplink` as a gateway writes.
+of `inflight.uplink` as a gateway writes, and reach subscribers like those. So what a bridge has published is ignored here.
+Otherwise a message would go round for ever between two bridges with different topics, or two brokers that forward to each other.
 """
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import structlog
 
 from sinks.bridge.broker.incoming import Incoming
-from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
+from sinks.bridge.envelope import BRIDGE_PROPERTY, UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.presence import read_client_event
 from sinks.bridge.routes import RouteKind, Routes
@@ -19,7 +20,8 @@ from sinks.bridge.settings import BridgeSettings, Presence
 from sinks.bridge.topics import is_addressable
 from sinks.kafka.append import Confirmation, Headers, RecordTooLarge
 from sinks.log_throttle import LogThrottle
-from state.model import ClientId, MessageId, QoS
+from sinks.mqtt_topics import is_of_the_server
+from state.model import ClientId, MessageId, PublishProperties, QoS
 from state.records.uplink import uplink_headers
 
 _log: Final = structlog.get_logger(__name__)
@@ -41,6 +43,25 @@ class DevicesOfBridge(Protocol):
         """Makes the broker deliver unacknowledged messages again."""
 
 
+class Ignored(NamedTuple):
+    """Says why a publication is not handed on. reason: for the metrics."""
+
+    reason: str
+    action: str
+
+
+_RETURNED: Final = Ignored(
+    "returned", "a bridge has published it: give all bridges of a broker topics that none of them reads as publications"
+)
+_OF_THE_SERVER: Final = Ignored("server_topic", "only gateways publish to $SYS: let the device use another topic")
+
+
+def _why_ignored(topic: str, properties: PublishProperties) -> Ignored | None:
+    if any(name == BRIDGE_PROPERTY for name, _ in properties.user_properties):
+        return _RETURNED
+    return _OF_THE_SERVER if is_of_the_server(topic) else None
+
+
 @dataclass(slots=True, eq=False)
 class BridgeInbound:
     """Handles the messages of one bridge. run_id: of this process; with a number it makes each `inflight-id` unique."""
@@ -53,6 +74,9 @@ class BridgeInbound:
     _publications: int = 0
     _unreadable: LogThrottle = field(
         default_factory=lambda: LogThrottle(_log.warning, "unreadable_acknowledgement", "more_unreadable_acknowledgements")
+    )
+    _ignored: LogThrottle = field(
+        default_factory=lambda: LogThrottle(_log.warning, "publication_ignored", "more_publications_ignored")
     )
     _too_large: LogThrottle = field(
         default_factory=lambda: LogThrottle(_log.warning, "publication_too_large", "more_publications_too_large")
@@ -96,6 +120,11 @@ class BridgeInbound:
             incoming.confirm()
 
     def _uplink(self, client_id: ClientId, topic: str, incoming: Incoming) -> None:
+        if (ignored := _why_ignored(topic, incoming.properties)) is not None:
+            self._counters.publications_ignored[ignored.reason] += 1
+            self._ignored.line(topic=incoming.topic, reason=ignored.reason, action=ignored.action)
+            incoming.confirm()
+            return
         self._mark_online(client_id)
         self._counters.publications_received += 1
         self._publications += 1

@@ -25,6 +25,9 @@ class BridgeCounters:
     acknowledgements_unknown: int = count("Acknowledgements that were repeated, late, or not for this bridge")
     acknowledgements_unreadable: int = count("Acknowledgements that could not be decoded")
     publications_received: int = count("Publications of devices")
+    publications_ignored: Counter[str] = field(
+        default_factory=Counter, metadata=by("reason", "Publications that are not handed on: a bridge's own, or for $SYS")
+    )
     publications_too_large: int = count("Publications that Kafka refused for their size")
     commands_applied: int = count("Commands of the engine carried out")
     commands_repeated: int = count("Commands ignored because they were carried out before")

@@ -73,7 +73,7 @@ class BridgeOutbound:
             qos=command.qos,
             retain=command.retain,
             expiry_interval_s=command.expiry_interval_s,
-            properties=properties_for_device(command, ack_topic),
+            properties=properties_for_device(command, ack_topic, bridge=self._settings.name),
             done=partial(self._broker_answered, device, command),
         )
 

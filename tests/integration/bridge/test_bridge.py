@@ -116,6 +116,7 @@ def test_the_device_acknowledges_a_qos_1_message_by_its_message_id() -> None:
         assert publish.properties.correlation_data == b"m-1"
         assert publish.properties.user_properties == (
             ("inflight-message-id", "m-1"),
+            ("inflight-bridge", "bridge"),
             ("inflight-response-topic", "app/answers"),
             ("inflight-correlation-data", "AGFwcA=="),
         )
@@ -355,6 +356,24 @@ def test_a_publication_is_acknowledged_after_kafka_has_it() -> None:
         assert (record.header("mqtt-topic"), record.header("client-id")) == (b"a/b", b"d9")
         assert record.header("content-type") == b"text/plain"
         assert "$share/inflight/devices/+/up/#" in bridge.broker.subscriptions or "devices/+/up/#" in bridge.broker.subscriptions
+
+
+@pytest.mark.parametrize(
+    ("topic", "properties", "reason"),
+    [
+        ("devices/d1/up/t", (("inflight-bridge", "another one"), ("inflight-message-id", "m-1")), "returned"),
+        ("devices/d1/up/$SYS/broker/version", (), "server_topic"),
+    ],
+)
+def test_a_publication_that_is_not_a_devices_own_is_not_handed_on(
+    topic: str, properties: tuple[tuple[str, str], ...], reason: str
+) -> None:
+    with running_bridge() as bridge:
+        first = bridge.broker.deliver(topic, "1", properties=PublishProperties(user_properties=properties))
+        second = bridge.broker.deliver("devices/d1/up/t", "2")
+        wait_until(lambda: bridge.broker.acknowledged == [first, second], "both PUBACKs")
+        assert [record.value for record in bridge.kafka.uplink()] == [b"2"]
+        assert bridge.counters.publications_ignored == {reason: 1}
 
 
 def test_a_publication_that_kafka_does_not_take_is_asked_for_again() -> None:

@@ -133,6 +133,23 @@ def test_the_mqtt_3_1_1_device_of_the_docs_behind_both_bridges(mosquitto: Mosqui
         exchange(bridge, device, name)
 
 
+def test_what_one_bridge_publishes_is_no_publication_for_another(mosquitto: Mosquitto) -> None:
+    reads_cmd = {"name": "bridge-2", "uplink_topic_templates": ("devices/{client_id}/cmd/{topic}",), "uplink_group": "others"}
+    with (
+        running_bridge(port=mosquitto.port) as first,
+        running_bridge(port=mosquitto.port, **reads_cmd) as second,
+        paho(mosquitto, "round") as device,
+    ):
+        first.kafka.wait_for("round", ClientConnected)
+        send(first, "round", 1, qos=1)
+        assert device.next_line()["payload"] == "message 1"
+        wait_until(lambda: second.counters.publications_ignored == {"returned": 1}, "the other bridge has it, too")
+        command = ["mosquitto_pub", "-h", mosquitto.host, "-p", str(mosquitto.port), "-q", "1"]
+        subprocess.run([*command, "-t", "devices/round/cmd/go", "-m", "the device's own"], check=True, timeout=30)
+        wait_until(lambda: second.kafka.uplink("round"), "the publication of the device")
+        assert [record.value for record in second.kafka.uplink("round")] == [b"the device's own"]
+
+
 def test_a_device_that_dies_goes_offline_by_its_will(mosquitto: Mosquitto) -> None:
     with running_bridge(port=mosquitto.port) as bridge:
         with paho(mosquitto, "mortal"):

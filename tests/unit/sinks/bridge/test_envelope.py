@@ -57,22 +57,25 @@ def publish(*, qos: int = 1, **properties: object) -> SendPublish:
 
 
 def test_in_broker_mode_request_properties_of_backends_stay() -> None:
-    sent = properties_for_device(publish(response_topic="r", correlation_data=b"c", user_properties=(("a", "b"),)), None)
+    sent = properties_for_device(
+        publish(response_topic="r", correlation_data=b"c", user_properties=(("a", "b"),)), None, bridge="b-1"
+    )
     assert (sent.response_topic, sent.correlation_data) == ("r", b"c")
-    assert sent.user_properties == (("a", "b"), ("inflight-message-id", "m-1"))
+    assert sent.user_properties == (("a", "b"), ("inflight-message-id", "m-1"), ("inflight-bridge", "b-1"))
 
 
 def test_in_device_mode_the_backends_own_are_user_properties() -> None:
-    sent = properties_for_device(publish(response_topic="r", correlation_data=b"c", content_type="x"), "acks")
+    sent = properties_for_device(publish(response_topic="r", correlation_data=b"c", content_type="x"), "acks", bridge="b-1")
     assert (sent.response_topic, sent.correlation_data, sent.content_type) == ("acks", b"m-1", "x")
     assert dict(sent.user_properties) == {
         "inflight-message-id": "m-1",
+        "inflight-bridge": "b-1",
         "inflight-response-topic": "r",
         "inflight-correlation-data": "Yw==",
     }
 
 
 def test_in_device_mode_qos_0_has_no_response_topic() -> None:
-    sent = properties_for_device(publish(qos=0, response_topic="r", correlation_data=b"c"), "acks")
+    sent = properties_for_device(publish(qos=0, response_topic="r", correlation_data=b"c"), "acks", bridge="b-1")
     assert (sent.response_topic, sent.correlation_data) == (None, None)
     assert dict(sent.user_properties)["inflight-response-topic"] == "r"
