@@ -15,6 +15,7 @@ class Scenario:
     switches: the fast path is switched off and on. stops: gateways freeze and crash.
     begins_open: the device is connected and its path is open. message_reads: how often the engine reads messages.
     late_offers: a router that is behind offers what another one has offered.
+    landing: how often Kafka stores what it was given.
     unnamed: every message whose number is a multiple of this has no message id of its own.
     """
 
@@ -36,6 +37,7 @@ class Scenario:
     message_reads: int = 2
     late_offers: bool = False
     unnamed: int = 3
+    landing: int = 30
 
 
 def scenario_of(number: int) -> Scenario:

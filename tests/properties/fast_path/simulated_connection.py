@@ -74,7 +74,7 @@ class SimulatedConnection:
     def next_steps(self) -> Iterator[Step]:
         if self._waiting:
             for index in self._next_of_each_topic():
-                yield self._step(30, "an append lands", lambda index=index: self._land(index))
+                yield self._step(self._shared.scenario.landing, "an append lands", lambda index=index: self._land(index))
             if self._shared.faults_left and self.is_there:
                 for index in range(min(3, len(self._waiting))):
                     yield self._step(4, f"append {index} fails", lambda i=index: self._fail(i, lands_late=False))

@@ -16,7 +16,8 @@ Members: TypeAlias = tuple[tuple[str, bool], ...]
 class Publication:
     """appended: when it first was in a log that matchers read; 0 = not yet. matched: when a matcher last matched it.
 
-    connection: of the device that published it, and sent: when.
+    connection: of the device that published it, and sent: when. members: of the group at each match, by what had given the
+    message back to it (b"" = nothing).
     """
 
     name: str
@@ -27,7 +28,12 @@ class Publication:
     sent: int
     appended: int = 0
     matched: int = 0
-    members: set[Members] = field(default_factory=set, repr=False)
+    members: dict[bytes, set[Members]] = field(default_factory=dict, repr=False)
+
+    @property
+    def may_have_several_members(self) -> bool:
+        """True if the group changed between two attempts to route the same record, or a copy of it."""
+        return any(len(members) > 1 for members in self.members.values())
 
 
 @dataclass
@@ -88,14 +94,20 @@ class Account:
         publication = self.publications[name]
         publication.appended = publication.appended or self.time()
 
-    def matched(self, name: str, members: Members) -> None:
-        """members: of the group, with who is online, as the matcher knows them."""
+    def matched(self, name: str, given_back: bytes, members: Members) -> None:
+        """members: of the group, with who is online, as the matcher knows them. given_back: names what wrote the record."""
         publication = self.publications[name]
         publication.matched = self.time()
-        publication.members.add(members)
+        publication.members.setdefault(given_back, set()).add(members)
 
     def session_ended(self, client: str) -> None:
         self._sessions_ended[client].append(self.time())
+
+    def discards_session(self, client: str) -> None:
+        """The device asks for a Clean Start. Nothing is due any more, whether the server hears of it or not."""
+        for each in self.subscribings:
+            if each.client == client:
+                each.dropped = each.dropped or self.time()
 
     def era_began(self, client: str, era: int) -> None:
         """The device knows that its former sessions are over."""
@@ -107,7 +119,7 @@ class Account:
         """The device's application gets a message, or gets it again."""
         receipt, publication = Receipt(client, era, name), self.publications[name]
         self._got[receipt] += 1
-        if self._got[receipt] > 1 and len(publication.members) < 2:
+        if self._got[receipt] > 1 and not publication.may_have_several_members:
             is_repetition = dup and qos == QoS.AT_LEAST_ONCE == self._got_qos[receipt]
             assert is_repetition, f"{client} gets {name} twice at QoS {qos}"
         if self._got[receipt] > 1:
@@ -141,7 +153,7 @@ class Account:
 
     def _has_no_other_member(self, receipt: Receipt) -> None:
         """Checks that the message went to one member, unless the group changed between two attempts to route it."""
-        if len(self.publications[receipt.name].members) > 1:
+        if self.publications[receipt.name].may_have_several_members:
             return
         for other in self._got_qos:
             if other.name == receipt.name and other != receipt:

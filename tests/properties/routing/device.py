@@ -58,7 +58,7 @@ class RoutingDevice:
         if len(self._gateways.connections) < _MOST_CONNECTIONS and (connection is None or self._shared.faults_left):
             for clean_start in (False, True) if self._scenario.clean_starts else (False,):
                 yield self._step(
-                    8 if connection is None else 1,
+                    8 if connection is None else self._scenario.takeovers,
                     f"connects, clean start {clean_start}",
                     lambda clean_start=clean_start: self.connect(clean_start=clean_start),
                 )
@@ -100,6 +100,8 @@ class RoutingDevice:
     def connect(self, *, clean_start: bool) -> None:
         """Connects on a new socket; unread bytes of the old one are lost."""
         scenario = self._scenario
+        if clean_start:
+            self._account.discards_session(self.client_id)
         if self.connection is not None:
             self._shared.now_ms += _GIVES_UP_AFTER_MS
             self._shared.faults_left = max(0, self._shared.faults_left - 1)

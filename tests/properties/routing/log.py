@@ -147,4 +147,4 @@ class ClientLog:
     def next_steps(self) -> Iterator[Step]:
         self.late = [late for late in self.late if late[0] >= self._shared.now_ms]
         for index in range(min(3, len(self.late))):
-            yield Step(2, f"{self.client_id}: a late append lands", lambda index=index: self.append(self.late.pop(index)[1]))
+            yield Step(4, f"{self.client_id}: a late append lands", lambda index=index: self.append(self.late.pop(index)[1]))

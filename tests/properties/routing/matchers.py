@@ -12,7 +12,8 @@ from sinks.routing.metrics import MatcherCounters
 from sinks.routing.retained_table import RetainedTable
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.subscription_table import SubscriptionTable
-from state.records.publications import Publication
+from state.records.publications import SHARE, Publication
+from state.records.uplink import MICRO_BATCH
 from tests.properties.fast_path.steps import Shared, Step
 from tests.properties.routing.account import Account
 from tests.properties.routing.log import Kafka, Logged
@@ -102,11 +103,11 @@ class MatcherProcess:
         else:
             yield self._step(30, "matches", self._match)
         if self._outbox:
-            yield self._step(30, "a routed record lands", self._land)
+            yield self._step(self._scenario.writing, "a routed record lands", self._land)
         if self._finished:
-            yield self._step(10, "commits", self._commit)
+            yield self._step(self._scenario.commits, "commits", self._commit)
         if self._shared.faults_left:
-            yield self._step(2, "crashes", self._crash)
+            yield self._step(self._scenario.crashes, "crashes", self._crash)
 
     def _steps_of_the_group(self) -> Iterator[Step]:
         for source, owner in enumerate(self._group.owners):
@@ -204,7 +205,9 @@ class MatcherProcess:
         source, _ = self._kafka.sources[number]
         members = tuple((each.client_id, each.is_online) for each in self.subscriptions if SHARED_FILTER in each.subscriptions)
         for record in records:
-            self._account.matched((record.value or b"").decode(), tuple(sorted(members)))
+            headers = dict(record.headers)
+            given_back = (headers.get(MICRO_BATCH) or b"") if SHARE in headers else b""
+            self._account.matched((record.value or b"").decode(), given_back, tuple(sorted(members)))
             self._outbox += self._matcher.route(source, record)
         self._outbox.append((number, records[-1].offset + 1))
         self._settle()

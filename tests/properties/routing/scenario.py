@@ -17,14 +17,20 @@ TOPICS: Final = {"a/t": ("a/t",), "a/+": ("a/t", "a/u"), SHARED_FILTER: ("s",)}
 
 @dataclass(frozen=True, kw_only=True)
 class RoutingScenario(Scenario):
-    """clients: how many there are. filters: to which they subscribe. topics: to which they publish. copies_land_late: records of
-    a gateway, matcher or task that is thought dead may get into the log later. compacts: `subscriptions` is compacted.
+    """clients: how many there are. filters: to which they subscribe. topics: to which they publish. takeovers: how often a device
+    connects that is connected. writing, commits, crashes: how often a record of a matcher gets into the log, and it commits, and
+    crashes. copies_land_late: records of a gateway, matcher or task that is thought dead may get into the log later. compacts:
+    `subscriptions` is compacted.
     """
 
     clients: int = 2
     filters: tuple[str, ...] = ("a/t", "a/+")
     topics: tuple[str, ...] = ("a/t", "a/u")
     shared_strategy: SharedStrategy = "sticky"
+    writing: int = 30
+    commits: int = 10
+    crashes: int = 3
+    takeovers: int = 1
     copies_land_late: bool = True
     compacts: bool = True
 
@@ -46,6 +52,10 @@ def scenario_of(number: int) -> RoutingScenario:
         stops=pick([True, True, False]),
         message_reads=pick([1, 3, 10]),
         clients=pick([2, 3]) if is_shared else pick([1, 2, 2]),
+        landing=pick([30, 30, 4]),
+        writing=pick([30, 30, 4]),
+        commits=pick([10, 10, 1]),
+        takeovers=pick([1, 1, 6]),
         filters=(SHARED_FILTER,) if is_shared else pick([("a/t",), ("a/t", "a/+")]),
         topics=topics,
         shared_strategy=pick(["sticky", "round_robin"]),

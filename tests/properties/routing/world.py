@@ -7,6 +7,8 @@ client are those of the fast path's world (tests/properties/fast_path). What mus
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
 
 from tests.properties.fast_path.steps import Shared, Step
 from tests.properties.routing.account import Account
@@ -134,9 +136,9 @@ class RoutingWorld:
             yield matcher.goes_on
 
 
-def run_history(number: int, choices: list[int]) -> RoutingWorld:
-    """Runs a history; raises AssertionError if a promise is broken."""
-    world = RoutingWorld(scenario_of(number))
+def run_history(number: int, choices: list[int], **changed: Any) -> RoutingWorld:
+    """Runs a history; raises AssertionError if a promise is broken. changed: fields of the scenario."""
+    world = RoutingWorld(replace(scenario_of(number), **changed))
     for choice in choices:
         world.step(choice)
     world.come_to_rest()
