@@ -20,7 +20,7 @@ from tests.properties.routing.matchers import MatcherProcess
 from tests.properties.routing.scenario import SHARED_FILTER
 from tests.properties.routing.world import random_choices, run_history
 
-_HISTORIES: Final = 3_000
+_HISTORIES: Final = 1_000
 _STEPS: Final = 130
 
 Change = Callable[[pytest.MonkeyPatch], None]
@@ -62,6 +62,19 @@ def at_the_end(change: Callable[[Activation], None]) -> Change:
     return replaced(routed, "end_of_activation", end)
 
 
+def committed_when_matched(patch: pytest.MonkeyPatch) -> None:
+    original = MatcherProcess._match
+
+    def match(self: MatcherProcess) -> None:
+        assert self._polled is not None
+        number, records = self._polled
+        original(self)
+        if number in self._owned:
+            self._finished[number] = records[-1].offset + 1
+
+    patch.setattr(MatcherProcess, "_match", match)
+
+
 def landed_in_any_order(patch: pytest.MonkeyPatch) -> None:
     original = MatcherProcess._land
 
@@ -78,6 +91,17 @@ def landed_in_any_order(patch: pytest.MonkeyPatch) -> None:
 
 ONE_TOPIC: Final[dict[str, Any]] = {"qos": (1,), "faults": 8, "filters": ("a/t",), "topics": ("a/t",), "clients": 2}
 SLOW_KAFKA: Final[dict[str, Any]] = {**ONE_TOPIC, "landing": 2}
+EARLY_COMMITS: Final[dict[str, Any]] = {
+    **ONE_TOPIC,
+    "landing": 30,
+    "writing": 2,
+    "commits": 30,
+    "crashes": 12,
+    "takeovers": 1,
+    "clean_starts": False,
+    "expiry_s": 3_600,
+    "stops": False,
+}
 LATE_LISTS: Final[dict[str, Any]] = {**ONE_TOPIC, "landing": 8, "takeovers": 6, "clean_starts": True, "expiry_s": 3_600}
 FAST_PATH: Final[dict[str, Any]] = {
     **ONE_TOPIC,
@@ -129,7 +153,12 @@ MUTANTS: Final[dict[str, tuple[Change, dict[str, Any]]]] = {
         replaced(marks, "has_one_message_for_each_mark", lambda _: lambda source: True),
         {},
     ),
+    "7: committed before it is written": (committed_when_matched, EARLY_COMMITS),
     "7: written in any order": (landed_in_any_order, {}),
+    "10: nothing goes back": (
+        replaced(routed, "goes_back", lambda _: lambda *args: False),
+        {**GROUP, "qos": (1,), "clients": 3, "takeovers": 3, "faults": 4},
+    ),
     "10: what is in flight at QoS 2 goes back": (
         replaced(routed, "goes_back", lambda _: lambda delivery, ended_by=None: bool(delivery.message.routing)),
         {**GROUP, "qos": (2,)},
