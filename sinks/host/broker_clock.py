@@ -45,6 +45,10 @@ class BrokerClock:
             self._offset_ms = broker_ms - (now_ms - error_ms)
             self._error_ms, self._observed_ms = error_ms, now_ms
 
+    def has_brokers_time(self) -> bool:
+        """Returns False as long as this machine's clock is used."""
+        return self._offset_ms is not None
+
     def skew_s(self) -> float:
         """Returns this machine's clock minus the brokers', in seconds; 0 before the first observation."""
         return (self._wall_ns() - self.now_ns()) / 1e9

@@ -61,14 +61,17 @@ class Gateway(CommandHost[DeviceSocket]):
         counters: GatewayCounters,
         *,
         clock_ns: Callable[[], int] = time.time_ns,
+        has_brokers_time: Callable[[], bool] = lambda: False,
         tables: KnownTables = NO_TABLES,
     ) -> None:
-        """clock_ns: numbers the connections, and judges whether a message has expired. tables: those of routing."""
+        """clock_ns: numbers the connections, and judges whether a message has expired. has_brokers_time: whether all gateways
+        have that clock. tables: those of routing."""
         holder = f"gateway {settings.host}:{settings.port}"
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
         self.counters = counters
         self._clock_ns = clock_ns
+        self._has_brokers_time = has_brokers_time
         self._tables = tables
         self._topics = {
             AppendTopic.EVENTS: settings.events_topic,
@@ -155,7 +158,16 @@ class Gateway(CommandHost[DeviceSocket]):
             and self.counters.connections_lost[OTHER_CONFIGURATION] == self._other_configuration
             and self.now_ms() >= self._answers_for_engine_from_ms
         )
-        return Registration(connection_id, client_id, partition, self.lease.lease_id, knows_settings, is_late, self._tables)
+        return Registration(
+            connection_id=connection_id,
+            client_id=client_id,
+            partition=partition,
+            lease_id=self.lease.lease_id,
+            knows_settings=knows_settings,
+            serves_at_once=self._has_brokers_time(),
+            is_late=is_late,
+            tables=self._tables,
+        )
 
     def announced(self, socket: DeviceSocket) -> None:
         """Directs offers for a client to this authenticated socket, unless the client has a newer connection here."""

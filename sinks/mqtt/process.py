@@ -100,6 +100,7 @@ async def serve(
         configuration=configuration,
         health=health,
         clock_ns=clock.now_ns,
+        has_brokers_time=clock.has_brokers_time,
     )
     tail.check()
     log.check()
@@ -121,6 +122,7 @@ async def run_gateway(
     on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
     health: LoopHealth | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
+    has_brokers_time: Callable[[], bool] = lambda: False,
 ) -> None:
     """Runs as `serve` on any Kafka. Closes log, tail, router and matcher.
 
@@ -128,11 +130,12 @@ async def run_gateway(
         router: None = no messages are read here.
         matcher: None = no publications are routed here.
         on_listening: Called before `on_ready`, with host and port of every listener.
-        clock_ns: Unix time, the same for all gateways.
+        clock_ns: Unix time.
+        has_brokers_time: Whether it is the same for all gateways.
     """
     try:
         tables = NO_TABLES if matcher is None else RoutingView(settings.routing, matcher.tables, matcher.has_tables)
-        gateway = Gateway(settings, log, counters, clock_ns=clock_ns, tables=tables)
+        gateway = Gateway(settings, log, counters, clock_ns=clock_ns, has_brokers_time=has_brokers_time, tables=tables)
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
         if on_listening is not None:

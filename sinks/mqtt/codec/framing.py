@@ -82,6 +82,14 @@ class FrameBuffer:
         self._buffer.clear()
         self._position = 0
 
+    @property
+    def is_qos2_next(self) -> bool:
+        """The next packet is a PUBLISH of QoS 2, or a PUBREL."""
+        if not len(self):
+            return False
+        first_byte = self._buffer[self._position]
+        return first_byte == PUBREL or first_byte & 0xF6 == PUBLISH | 0x04
+
     def next_packet(self) -> tuple[bytes, int] | None:
         """Returns the next whole packet and where its body starts in it; None = feed more bytes first.
 

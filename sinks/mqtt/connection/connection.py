@@ -12,8 +12,12 @@ Theory of operation
 3. The engine refuses a CONNECT whose id is below the newest one of the client. If Kafka had our CONNECT without delay, the cause
    is not a late CONNECT but a clock that is behind: the connection is registered again, with an id above the newest.
 4. With Clean Start nothing old is owed to the device. So CONNACK does not wait for the engine but for Kafka's confirmation of the
-   CONNECT, which comes after the login. The content of CONNACK is known from the configuration. What the device then sends still
-   waits for `AcceptConnection`. With routing nothing is written before an empty list of subscriptions is confirmed, too.
+   CONNECT, which comes after the login. The content of CONNACK is known from the configuration. With routing nothing is written
+   before an empty list of subscriptions is confirmed, too. The device is served from then on, because its session is empty, and
+   the engine reads the records that this makes behind the CONNECT. QoS 2 waits for `AcceptConnection`, and so does all behind it:
+   if the engine refuses the CONNECT, the device may repeat the publication to another session, which would hand it on again.
+   Everything waits if connections are not numbered by the brokers' clock: a CONNECT could be refused that is the latest one,
+   and with it a subscription that was acknowledged. An engine that has other settings ends the connection.
 5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py).
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Of them only what is on this wire is kept here.
 7. After a protocol error nothing more is read. The connection closes when it has answered what it accepted before (ending.py).
@@ -89,7 +93,7 @@ class WireConnection:
     _deadlines: Deadlines = field(init=False)
     _ending: Ending = field(init=False)
     _device: AcceptedDevice | None = None
-    """None in every phase but CONNECTED."""
+    """None in every phase but CONNECTED, and ANSWERED if the device is served at once."""
 
     def __post_init__(self, now_ms: int, total: Unconfirmed | None, limiter: AdaptiveRateLimiter | None) -> None:
         settings, limits = self.settings, self.settings.device_limits
@@ -129,13 +133,17 @@ class WireConnection:
         written, records, device, rates = self._output.packets, self._records, self._device, self._rates
         deadline_ms, write = self._handshake.deadline_ms, b""
         if device is not None:
-            deadline_ms = self._deadlines.next_ms(rates.paused_until_ms)
+            next_ms = self._deadlines.next_ms(rates.paused_until_ms)
+            deadline_ms = next_ms if deadline_ms is None else min(next_ms, deadline_ms)
         if written and (self._handshake.empty_list is None or self.phase is Phase.CLOSED):
             write = written[0] if len(written) == 1 else b"".join(written)
             written.clear()
         held_bytes, stops_reading = len(self._frames), records.stops_reading
         if device is not None or stops_reading:
-            is_filled = self._deadlines.taken_ms is not None and held_bytes >= _BLOCKED_BYTES
+            is_filled = held_bytes >= _BLOCKED_BYTES and (
+                self._deadlines.taken_ms is not None
+                or (self.phase is Phase.ANSWERED and held_bytes >= self._frames.max_packet_size_bytes)
+            )
             wants_data = not (stops_reading or is_filled) and rates.paused_until_ms is None
         else:
             wants_data = self.phase is Phase.AWAITING_CONNECT or held_bytes < self._frames.max_packet_size_bytes
@@ -244,20 +252,27 @@ class WireConnection:
         return True
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
-        handshake, settings = self._handshake, self.settings
-        answer = handshake.connack(accept)
-        if handshake.answer is not None and answer != handshake.answer:
+        handshake = self._handshake
+        if not handshake.is_as_expected(accept, is_served=self._device is not None):
             self._end(CloseReason("the engine has another configuration", OTHER_CONFIGURATION, ReasonCode.SERVER_BUSY))
             return
-        if handshake.answer is None and not self._say_accepted(answer, Phase.CONNECTED):
+        if handshake.expected is None and not self._say_accepted(handshake.connack(accept), Phase.CONNECTED):
             return
         self.phase = Phase.CONNECTED
+        handshake.deadline_ms = None
+        if self._device is None:
+            self._serve(accept, now_ms)
+        else:
+            self._work_off(now_ms)
+
+    def _serve(self, accept: AcceptConnection, now_ms: int) -> None:
+        """Works off what the device sends. accept: what the engine has said, or will."""
+        handshake, settings = self._handshake, self.settings
         self._device = AcceptedDevice(
             self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms
         )
         self._rates.parts.session_filters = accept.max_subscriptions
         self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
-        handshake.deadline_ms = None
         self._deadlines.begin(handshake.connect.keep_alive_s, settings.device_limits.max_keep_alive_s, now_ms)
         self._work_off(now_ms)
 
@@ -270,7 +285,7 @@ class WireConnection:
             status = self._order.status_of(command.sequence, code)
             if status is CommandStatus.NEW:
                 self.counters.commands_applied += 1
-                if self._device is None or isinstance(command, CloseConnection):
+                if self._device is None or isinstance(command, CloseConnection | AcceptConnection):
                     requests = self._open_or_close(command, now_ms) or requests
                 else:
                     self._device.apply(command, now_ms)
@@ -328,9 +343,11 @@ class WireConnection:
             handshake.confirmed(now_ms)
             if handshake.empty_list is not None:
                 records.add(handshake.empty_list)  # not before: it would be above the list of a session that goes on
-            if self.phase is Phase.AWAITING_ACCEPT and (answer := handshake.early_connack()) is not None:
-                handshake.answer = answer  # CONNECT is in the log, so every later one comes behind it; see the module, 4
-                self._say_accepted(answer, Phase.ANSWERED)
+            if self.phase is Phase.AWAITING_ACCEPT and (expected := handshake.expect()) is not None:
+                # CONNECT is in the log, so every later one comes behind it; see the module, 4
+                is_said = self._say_accepted(handshake.connack(expected), Phase.ANSWERED)
+                if is_said and handshake.serves_at_once:
+                    self._serve(expected, now_ms)
         if device is not None:
             if append.then is not None and not self._ending.is_told:
                 records.add(append.then)
@@ -395,6 +412,8 @@ class WireConnection:
             while (device := self._device) is not None and ending.pending is None and not records.stops_reading:
                 if self._deadlines.taken_ms is not None and not ending.peer_gone:
                     return
+                if self.phase is Phase.ANSWERED and frames.is_qos2_next:
+                    return
                 if len(frames) and not rates.may_read(now_ms):
                     return
                 packet = frames.next_packet()
@@ -435,7 +454,7 @@ class WireConnection:
         """Time has passed."""
         if self._rates.resume(now_ms):
             self._resume(now_ms)
-        is_paused = self._rates.paused_until_ms is not None or self._is_filled_while_blocked
+        is_paused = self._rates.paused_until_ms is not None or self._is_filled_while_blocked or self.phase is Phase.ANSWERED
         if self._ending.pending is not None or self._records.stops_reading or is_paused:
             self._deadlines.last_received_ms = now_ms  # we do not listen, so we cannot say that it is silent
         self._expire(now_ms)
@@ -444,10 +463,10 @@ class WireConnection:
     def _expire(self, now_ms: int) -> None:
         """End a connection whose time is over."""
         deadline_ms, why = self._handshake.deadline_ms, None
-        if self._device is not None:
-            why = self._deadlines.overdue(now_ms)
-        elif deadline_ms is not None and now_ms >= deadline_ms:
+        if deadline_ms is not None and now_ms >= deadline_ms:
             why = OVERDUE[self.phase]
+        elif self._device is not None:
+            why = self._deadlines.overdue(now_ms)
         if why is not None:
             self._end(why)
 

@@ -68,6 +68,8 @@ class Registration(NamedTuple):
         partition: of the commands topic.
         lease_id: of the lease under which the connection is held.
         knows_settings: the engine's settings are known, so that a clean start may be answered for it.
+        serves_at_once: a clean start may be served before the engine has answered: a connection has a higher id only if its
+            CONNECT came later.
         is_late: the CONNECT came in a while before it was read; its device may have connected elsewhere since.
         tables: those of routing in this process.
     """
@@ -77,5 +79,6 @@ class Registration(NamedTuple):
     partition: int
     lease_id: str
     knows_settings: bool = False
+    serves_at_once: bool = False
     is_late: bool = False
     tables: KnownTables = NO_TABLES

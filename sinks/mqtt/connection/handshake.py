@@ -155,15 +155,22 @@ def connected_event(
     )
 
 
-def expected_accept(connect: Connect, session: SessionSettings, *, connection_id: int) -> AcceptConnection:
-    """Predicts the engine's answer to a CONNECT with Clean Start, as far as CONNACK repeats it. session: of the client."""
+def expected_accept(connect: Connect, session: SessionSettings, registration: Registration) -> AcceptConnection:
+    """Predicts the engine's answer to a CONNECT with Clean Start, all but its sequence number. session: of the client."""
+    has_routing = session.routing
     return AcceptConnection(
-        connection_id=connection_id,
-        partition=-1,
+        connection_id=registration.connection_id,
+        partition=registration.partition,
         sequence=0,
         session_present=False,
         session_expiry_interval_s=session.granted_session_expiry_s(connect.session_expiry_interval_s),
+        send_quota=min(session.window_limit, connect.receive_maximum),
         max_awaiting_rel=session.max_awaiting_rel,
+        topic_filters=(),
+        max_subscriptions=session.max_subscriptions,
+        max_subscription_bytes=session.max_subscription_bytes,
+        subscriptions=() if has_routing else None,
+        list_connection_id=registration.connection_id if has_routing else 0,
     )
 
 
@@ -195,7 +202,7 @@ class Handshake:
         record: with ClientConnected, until Kafka has confirmed it.
         empty_list: the record that removes the subscriptions before a Clean Start, until Kafka has confirmed it.
         was_prompt: Kafka had that record without delay.
-        answer: the CONNACK that was sent in the phase ANSWERED.
+        expected: the engine's answer, which CONNACK has anticipated in the phase ANSWERED.
     """
 
     _settings: GatewaySettings
@@ -208,7 +215,7 @@ class Handshake:
     record: Append | None = None
     empty_list: Append | None = None
     was_prompt: bool = False
-    answer: ConnAck | None = None
+    expected: AcceptConnection | None = None
 
     def new_record(self) -> Append:
         """Makes the record with ClientConnected, under the newest connection id."""
@@ -228,6 +235,11 @@ class Handshake:
             self.empty_list = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
         return self.record
 
+    @property
+    def serves_at_once(self) -> bool:
+        """The device need not wait for the engine once CONNACK was sent."""
+        return self.registration.serves_at_once and self.was_prompt
+
     def confirmed(self, now_ms: int) -> None:
         """Kafka has the record."""
         self.record = None
@@ -237,10 +249,19 @@ class Handshake:
         assigned_client_id = None if self.connect.client_id else self.registration.client_id  # [MQTT-3.1.3-6]
         return connack(self.connect, accept, self._settings, assigned_client_id=assigned_client_id)
 
-    def early_connack(self) -> ConnAck | None:
-        """Returns the CONNACK that need not wait for the engine; None = it must."""
+    def expect(self) -> AcceptConnection | None:
+        """Returns the engine's answer, if CONNACK need not wait for it; None = it must."""
         registration = self.registration
-        if not self.connect.clean_start or not registration.knows_settings:
-            return None
-        session = self._settings.session_of(registration.client_id)
-        return self.connack(expected_accept(self.connect, session, connection_id=registration.connection_id))
+        if self.connect.clean_start and registration.knows_settings:
+            session = self._settings.session_of(registration.client_id)
+            self.expected = expected_accept(self.connect, session, registration)
+        return self.expected
+
+    def is_as_expected(self, accept: AcceptConnection, *, is_served: bool) -> bool:
+        """Compares the engine's answer with what CONNACK has said, and, if the device is served, with what that builds on."""
+        expected = self.expected
+        if expected is None:
+            return True
+        if is_served:
+            return msgspec.structs.replace(expected, sequence=accept.sequence) == accept
+        return self.connack(expected) == self.connack(accept)

@@ -16,14 +16,15 @@ from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 _MAX_PAYLOAD_BYTES: Final = 16
 _LATE_MS: Final = 50
-_SETTINGS: Final = GatewaySettings(fast_path=FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES))
+_FAST_PATH: Final = FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES)
 
 
 class Gateways:
     """Gives connections their ids, too."""
 
-    def __init__(self, shared: Shared, kafka: Kafka, client_id: str = CLIENT, settings: GatewaySettings = _SETTINGS) -> None:
-        self._shared, self._kafka, self._client_id, self._settings = shared, kafka, client_id, settings
+    def __init__(self, shared: Shared, kafka: Kafka, client_id: str = CLIENT, settings: GatewaySettings | None = None) -> None:
+        self._shared, self._kafka, self._client_id = shared, kafka, client_id
+        self._settings = settings or GatewaySettings(fast_path=_FAST_PATH, session=shared.scenario.session)
         self.connections: list[SimulatedConnection] = []
         self.counters = GatewayCounters()
 
@@ -67,5 +68,5 @@ class Gateways:
         if request.refusal is not None:  # refused although it was prompt, and registered again
             shared.now_ms += 1
             return Registration(shared.now_ms, request.client_id, 0, "lease")
-        is_late = shared.now_ms - connection.opened_ms >= _LATE_MS
-        return Registration(connection.opened_ms, request.client_id, 0, "lease", is_late=is_late)
+        is_late, at_once = shared.now_ms - connection.opened_ms >= _LATE_MS, shared.scenario.serves_at_once
+        return Registration(connection.opened_ms, request.client_id, 0, "lease", at_once, at_once, is_late)

@@ -16,6 +16,7 @@ class Scenario:
     begins_open: the device is connected and its path is open. message_reads: how often the engine reads messages.
     late_offers: a router that is behind offers what another one has offered.
     landing: how often Kafka stores what it was given.
+    serves_at_once: gateways do not wait for the engine at a clean start.
     unnamed: every message whose number is a multiple of this has no message id of its own.
     """
 
@@ -38,6 +39,7 @@ class Scenario:
     late_offers: bool = False
     unnamed: int = 3
     landing: int = 30
+    serves_at_once: bool = False
 
 
 def scenario_of(number: int) -> Scenario:
@@ -72,4 +74,5 @@ def scenario_of(number: int) -> Scenario:
         message_reads=pick([1, 3, 10]),
         late_offers=pick([False, False, True]),
         unnamed=pick([3, 3, 1]),
+        serves_at_once=pick([True, False]),
     )

@@ -59,4 +59,5 @@ def scenario_of(number: int) -> RoutingScenario:
         filters=(SHARED_FILTER,) if is_shared else pick([("a/t",), ("a/t", "a/+")]),
         topics=topics,
         shared_strategy=pick(["sticky", "round_robin"]),
+        serves_at_once=pick([False, True, True]),
     )

@@ -23,14 +23,16 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
 class Harness:
-    """confirming: whether Kafka confirms at once. knows_settings: those of the engine. login: what the host says of it; None =
-    nothing yet. turn: of its CONNECT. total: of all connections. effects: of the last call."""
+    """confirming: whether Kafka confirms at once. knows_settings: those of the engine. serves_at_once: as in
+    Registration. login: what the host says of it; None = nothing yet. turn: of its CONNECT. total: of all connections.
+    effects: of the last call."""
 
     def __init__(
         self,
         *,
         partition: int | None = 3,
         knows_settings: bool = True,
+        serves_at_once: bool = False,
         login: Grant | LoginRefused | None = EVERYTHING,
         turn: Turn = Turn.NOW,
         total: Unconfirmed | None = None,
@@ -44,6 +46,7 @@ class Harness:
         self.counters = GatewayCounters()
         self.partition = partition
         self.knows_settings = knows_settings
+        self.serves_at_once = serves_at_once
         self.is_late = False
         self.confirming = True
         self.waiting: list[Append] = []
@@ -80,7 +83,8 @@ class Harness:
         if self.partition is None:
             return None
         client_id = request.client_id or "assigned"
-        return Registration(77, client_id, self.partition, "lease-1", self.knows_settings, self.is_late, self.tables)
+        known, at_once = self.knows_settings, self.serves_at_once
+        return Registration(77, client_id, self.partition, "lease-1", known, at_once, self.is_late, self.tables)
 
     @property
     def uplink(self) -> list[Append]:
