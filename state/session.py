@@ -284,7 +284,7 @@ class Session:
         match event:
             case PubRelReceived():
                 self.inbound.release(event, activation)
-            case Subscribed() | Unsubscribed():
+            case Subscribed() | Unsubscribed() if not routed.is_overtaken(self.outbound, event):
                 subscriptions, changes = self.outbound.subscriptions, activation.fast_path
                 if isinstance(event, Subscribed):
                     for subscription in event.subscriptions:
@@ -294,6 +294,8 @@ class Session:
                         changes.subscriptions_changed |= subscriptions.discard(topic_filter)
                 is_late = self._current_connection(event.connection_id) is None
                 routed.list_read(self.outbound, event, activation, is_late=is_late)
+            case Subscribed() | Unsubscribed():
+                pass
             case _:
                 assert_never(event)
 

@@ -264,6 +264,8 @@ class _Routing:
         lists = [(key, records) for key, records in batches.items() if key[0] == self._settings.subscriptions_topic]
         asks = [(self._sources[key], *asked) for key, records in lists for asked in _asking_for_retained(records)]
         self._generation = self._tables.generation
+        for partition, records in lists:
+            self._repeat_higher_lists(partition, records, batch)
         if asks or len(batches) > len(lists):
             self._await_tables(with_retained=bool(asks))
         for partition, records in batches.items():
@@ -276,6 +278,16 @@ class _Routing:
             for routed in answer:
                 self._writer.write(routed, batch, PublicationPosition(source.topic, source.partition, offset))
         self._writer.end(batch)
+
+    def _repeat_higher_lists(self, partition: Partition, records: list[ConsumedRecord], batch: ReadBatch) -> None:
+        """Writes lists again behind lower ones. Gateways do so for connected clients; nobody else does for the others."""
+        if not self._reader.wait_for({partition: records[-1].offset + 1}, time.monotonic() + _BARRIER_S):
+            raise KafkaFailed(f"the subscriptions were not read within {_BARRIER_S:g} s")
+        for record in records:
+            with self._tables.lock:
+                repeated = self._matcher.repeated(partition[1], record)
+            if repeated is not None:
+                self._writer.write(repeated, batch, PublicationPosition(*partition, record.offset))
 
     def _await_tables(self, *, with_retained: bool) -> None:
         """The barrier."""

@@ -31,7 +31,7 @@ from state.records.messages import RETAIN, TOPIC, BrokenContract
 from state.records.publications import Publication, message_headers, publication_in
 from state.records.record import Header
 from state.records.routing import RECIPIENT_PREFIX, SourceKind, encode_routing, most_recipients, source_number
-from state.records.subscriptions import SubscriptionList
+from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions, order_of
 
 _MOST_RECIPIENTS_BYTES: Final = 262_144
 """Names and values of the recipients of one record; a record of Kafka has a limit, and client ids may be long."""
@@ -295,6 +295,25 @@ class Matcher:
             message_id = f"{source.topic}-{source.partition}-{offset}:{digest}"  # unique, and the same in a second attempt
             message = msgspec.structs.replace(publication.message, message_id=message_id)
             yield from self._records(message, [(client_id, routing)])
+
+    # --- lists ------------------------------------------------------------------------------------------------------------------
+
+    def repeated(self, partition: int, record: RecordToRoute) -> RoutedRecord | None:
+        """Returns the client's highest list once more if this record of `inflight.subscriptions` is lower.
+
+        Compaction would keep the lower one, because it is the last. The tables have read the record. None = it is the highest, or
+        the client has none.
+        """
+        key = record.key or b""
+        try:
+            highest = self._tables.subscriptions.get(key.decode())
+            read = None if record.value is None else decode_subscriptions(record.value)
+        except (UnreadableRecord, UnicodeDecodeError):
+            return None
+        if highest is None or read is None or order_of(read) >= order_of(found := highest.as_list()):
+            return None
+        self._counters.lists_repeated += 1
+        return RoutedRecord(self._settings.subscriptions_topic, partition, key, encode_subscriptions(found), [])
 
     # --- records ----------------------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ class MatcherCounters:
     recipients: int = count("Copies of publications that were written for clients")
     recipients_shed: int = count("QoS 0 copies that were dropped because of routing.max_fan_out")
     retained_sent: int = count("Retained messages that were written for new subscriptions")
+    lists_repeated: int = count("Lists of subscriptions that were written again behind a lower one of the same client")
     records_written: int = count("Records that Kafka has confirmed")
     restarts: int = count("New starts of the Kafka clients after a failure")
     match_seconds: AppendTimes = field(

@@ -56,6 +56,24 @@ class ClientEntry:
     is_online: bool
     subscriptions: Mapping[str, SubscriptionOptions]
 
+    def as_list(self) -> SubscriptionList:
+        """Returns the list as its record has it, but for what only the SUBSCRIBE needed: Retain Handling and wanted filters."""
+        return SubscriptionList(
+            connection_id=self.connection_id,
+            version=self.version,
+            is_online=self.is_online,
+            subscriptions=tuple(
+                Subscription(
+                    topic_filter=topic_filter,
+                    qos=options.qos,
+                    no_local=options.no_local,
+                    retain_as_published=options.retain_as_published,
+                    identifier=options.identifier,
+                )
+                for topic_filter, options in self.subscriptions.items()
+            ),
+        )
+
 
 class GroupMatch(NamedTuple):
     """A shared subscription that matches a topic.

@@ -16,6 +16,7 @@ from state.commands import (
     SendReceipt,
     Transition,
 )
+from state.events import Unsubscribed
 from state.model import Outcome, QoS, Routing, Subscription
 from state.outbound.routing.marks import MAX_SOURCES
 from state.records.routing import SourceKind, source_number
@@ -316,6 +317,14 @@ def test_subscriptions_that_are_too_long_are_not_told() -> None:
 def test_a_late_subscribe_does_not_lower_the_list() -> None:
     s = routed().connect().subscribe("t", 1, version=1).subscribe("u", 1, connection_id=1, version=9)
     assert s.session.outbound.routing.list_id == (2, 1)
+
+
+def test_a_subscribe_that_a_later_list_has_overtaken_changes_nothing() -> None:
+    """The later list was made without it."""
+    s = subscribed().disconnect().connect(connection_id=2).subscribe("t", 1, version=1)
+    s.handle(Unsubscribed(connection_id=1, topic_filters=("t",), version=9))
+    s.subscribe("u", 2, connection_id=1, version=9)
+    assert [(one.topic_filter, one.qos) for one in s.session.outbound.subscriptions] == [("t", QoS.AT_LEAST_ONCE)]
 
 
 def test_the_end_of_a_session_ends_its_list() -> None:

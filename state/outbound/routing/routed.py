@@ -185,6 +185,12 @@ def session_ends(outbound: SessionOutbound, newest_connection_id: int, activatio
         outbound.routing.kept_until_ms = activation.now_ms + WAIT_MS
 
 
+def is_overtaken(outbound: SessionOutbound, event: Subscribed | Unsubscribed) -> bool:
+    """Returns True if a later list of the client has been read, which was made without this change: of two lists the higher one
+    counts."""
+    return event.version > 0 and ListId(event.connection_id, event.version) < outbound.routing.list_id
+
+
 def list_read(outbound: SessionOutbound, event: Subscribed | Unsubscribed, activation: Activation, *, is_late: bool) -> None:
     """Records which list the session has now.
 

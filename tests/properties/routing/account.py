@@ -103,12 +103,6 @@ class Account:
     def session_ended(self, client: str) -> None:
         self._sessions_ended[client].append(self.time())
 
-    def discards_session(self, client: str) -> None:
-        """The device asks for a Clean Start. Nothing is due any more, whether the server hears of it or not."""
-        for each in self.subscribings:
-            if each.client == client:
-                each.dropped = each.dropped or self.time()
-
     def era_began(self, client: str, era: int) -> None:
         """The device knows that its former sessions are over."""
         for each in self.subscribings:

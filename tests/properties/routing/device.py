@@ -100,8 +100,6 @@ class RoutingDevice:
     def connect(self, *, clean_start: bool) -> None:
         """Connects on a new socket; unread bytes of the old one are lost."""
         scenario = self._scenario
-        if clean_start:
-            self._account.discards_session(self.client_id)
         if self.connection is not None:
             self._shared.now_ms += _GIVES_UP_AFTER_MS
             self._shared.faults_left = max(0, self._shared.faults_left - 1)

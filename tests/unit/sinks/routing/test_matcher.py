@@ -22,7 +22,7 @@ from state.records.routing import (
     source_number,
 )
 from state.records.settings import RecordLimits
-from state.records.subscriptions import SubscriptionList, encode_subscriptions
+from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions
 from state.records.uplink import uplink_headers
 
 NOW_MS = 1_000_000
@@ -438,3 +438,30 @@ def test_no_local_holds_for_retained_messages() -> None:
     routed.retain("a", publisher="dev")
     assert routed.answer("dev", subscription("a", no_local=True)) == []
     assert len(routed.answer("other", subscription("a", no_local=True))) == 1
+
+
+def list_record(connection_id: int, version: int, *, is_online: bool = True) -> Record:
+    listed = SubscriptionList(
+        connection_id=connection_id, version=version, subscriptions=(subscription("a"),), is_online=is_online
+    )
+    return Record(key=b"c", value=encode_subscriptions(listed))
+
+
+def test_a_lower_list_is_followed_by_the_highest_one() -> None:
+    routed = Routed()
+    highest = subscription("a/#", QoS.AT_LEAST_ONCE, no_local=True, retain_as_published=True, identifier=7)
+    routed.subscribe("c", highest, connection=5)
+    repeated = routed.matcher.repeated(2, list_record(4, 9))
+    assert repeated is not None
+    assert (repeated.topic, repeated.partition, repeated.key) == ("inflight.subscriptions", 2, b"c")
+    assert decode_subscriptions(repeated.value or b"") == SubscriptionList(connection_id=5, version=1, subscriptions=(highest,))
+    assert routed.counters.lists_repeated == 1
+
+
+@pytest.mark.parametrize("record", [list_record(5, 1), list_record(5, 2), Record(key=b"c"), Record(key=b"c", value=None)])
+def test_what_is_no_lower_list_is_not_followed_by_one(record: Record) -> None:
+    routed = Routed()
+    assert routed.matcher.repeated(2, list_record(1, 1)) is None, "the table has no list of the client"
+    routed.subscribe("c", "a", connection=5)
+    assert routed.matcher.repeated(2, record) is None
+    assert routed.matcher.repeated(2, Record(key=b"\xff")) is None
