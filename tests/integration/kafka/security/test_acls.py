@@ -17,6 +17,7 @@ from inflight import Producer
 from inflight.cli.send_display import producer_settings
 from inflight.demo.paho_device import paho_client
 from inflight.local.jars import Jars
+from inflight.status.probes import probe_kafka
 from sinks.kafka.kafka_python import subscribe
 from state.records.throttle import encode_throttle
 from streaming.history.subscriptions import read_retained
@@ -215,6 +216,10 @@ def look_back(testbed: Testbed) -> None:
     settings = testbed.settings("operator")
     retained = read_retained(settings, "#", lambda *_: None, now_ms=time.time_ns() // 1_000_000, most=100, payload_bytes=100)
     assert {"kept", "wills/app", "fleet"} <= {one.topic for one in retained}
+    status = probe_kafka(settings)
+    assert (status.error, status.missing_topics) == (None, ())
+    assert status.matchers is not None
+    assert status.matchers.members == 1
     [count] = testbed.documents("operator", "replay", "--all", "--source", "kafka", "--json")
     assert count["sent"] == 2
 
