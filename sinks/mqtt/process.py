@@ -5,6 +5,7 @@ import contextlib
 import time
 from collections.abc import Callable
 from functools import partial
+from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal, Protocol
 
 import structlog
@@ -22,6 +23,7 @@ from sinks.mqtt.known_tables import NO_TABLES, RoutingView
 from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.system_topics import SystemTopics, process_name
 from sinks.routing.kafka_matcher import KafkaMatcher
 from sinks.routing.metrics import MatcherCounters
 
@@ -84,7 +86,7 @@ async def serve(
     await tail.await_instance_free()
     topics = [settings.events_topic, settings.uplink_topic, settings.leases_topic]
     if settings.routing.enabled:
-        topics += [settings.routing.subscriptions_topic, settings.routing.retained_topic]
+        topics += [settings.routing.subscriptions_topic, settings.routing.retained_topic, settings.routing.publications_topic]
     await log.start(topics)
     await run_gateway(
         settings,
@@ -140,7 +142,8 @@ async def run_gateway(
         host, port = await listeners.open()
         if on_listening is not None:
             on_listening(listeners.addresses)
-        polling = asyncio.ensure_future(_poll(gateway, listeners, reload or asyncio.Event(), configuration))
+        system = None if matcher is None else _system_publisher(gateway, matcher, clock_ns)
+        polling = asyncio.ensure_future(_poll(gateway, listeners, reload or asyncio.Event(), configuration, system))
         tail.start(gateway)
         gateway.start()
         if router is not None:
@@ -175,8 +178,46 @@ async def run_gateway(
         await asyncio.gather(*closing)
 
 
-async def _poll(gateway: Gateway, listeners: Listeners, reload: asyncio.Event, configuration: SettingsSource | None) -> None:
-    """Polls files and limits every second, and when `reload` is set."""
+def _system_publisher(gateway: Gateway, matcher: KafkaMatcher, clock_ns: Callable[[], int]) -> Callable[[], None]:
+    """Returns what publishes the topics of `$SYS` that are due."""
+    settings = gateway.settings
+    topics = SystemTopics(
+        matcher.tables,
+        name=process_name(settings.group_instance_id),
+        version=_version(),
+        interval_ms=settings.routing.sys_interval_ms,
+        began_s=time.monotonic(),
+    )
+
+    def publish() -> None:
+        if gateway.is_stopping or not gateway.lease.holds():
+            return
+        connected, is_first = gateway.counters.connections_open, 0 in gateway.partitions
+        for due in topics.due(time.monotonic(), clock_ns() // 1_000_000, connected=connected, is_first=is_first):
+            gateway.append(settings.routing.publications_topic, due.key, due.value, due.headers, _published)
+
+    return publish
+
+
+def _published(error: Exception | None) -> None:
+    """Does nothing: CommandHost logs what Kafka refuses, and the next numbers come soon."""
+
+
+def _version() -> str:
+    try:
+        return version("inflight")
+    except PackageNotFoundError:
+        return "(not installed)"
+
+
+async def _poll(
+    gateway: Gateway,
+    listeners: Listeners,
+    reload: asyncio.Event,
+    configuration: SettingsSource | None,
+    publish_system_topics: Callable[[], None] | None,
+) -> None:
+    """Polls files, limits and `$SYS` every second, and when `reload` is set."""
 
     def apply(settings: GatewaySettings) -> None:
         gateway.reconfigure(settings)
@@ -194,6 +235,8 @@ async def _poll(gateway: Gateway, listeners: Listeners, reload: asyncio.Event, c
             gateway.flush_logs()
             listeners.poll(read_files=read_files)
             gateway.count_load()
+            if publish_system_topics is not None:
+                publish_system_topics()
         except Exception as error:  # noqa: BLE001 - a bug of ours must not end the reading of new certificates
             _log.error("periodic_checks_failed", exc_info=error, action="please report this")
 

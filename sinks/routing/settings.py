@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from state.setting import GIB, MIB, Setting
+from state.setting import GIB, HOUR, MIB, MINUTE, Setting
 
 SharedStrategy: TypeAlias = Literal["sticky", "round_robin"]
 
@@ -33,6 +33,9 @@ class RoutingSettings:
     max_retained_bytes: int = Setting(
         "topics, payloads and headers of all retained messages, which each gateway process holds in memory", (0, 64 * GIB)
     ).default(256 * MIB)
+    sys_interval_ms: int = Setting(
+        "how often gateways publish the topics of $SYS, while somebody subscribes to one of them; 0 = never", (0, HOUR)
+    ).default(MINUTE)
     group_id: str = Setting(
         "consumer group by which matchers share the reading of PREFIX.uplink, PREFIX.publications and PREFIX.subscriptions",
         min_length=1,

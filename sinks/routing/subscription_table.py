@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_shared
+from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_of_the_server, is_shared
 from sinks.routing.wildcard_shapes import WildcardShapes
 from state.model import QoS, Subscription
 from state.records.subscriptions import SubscriptionList, order_of
@@ -124,6 +124,8 @@ class SubscriptionTable:
         """Whole filters of shared subscriptions by FILTER and GROUP."""
         self._shapes = WildcardShapes()
         self._subscription_count = 0
+        self._filters_of_the_server = 0
+        """Different filters below $SYS, shared ones included."""
 
     def replace(self, client_id: str, new: SubscriptionList) -> bool:
         """Puts a list instead of the client's former one.
@@ -195,6 +197,11 @@ class SubscriptionTable:
         """The number of all subscriptions of all clients, shared ones included."""
         return self._subscription_count
 
+    @property
+    def has_subscribers_of_the_server(self) -> bool:
+        """Returns True if a filter names `$SYS`. Any thread may ask."""
+        return self._filters_of_the_server > 0
+
     def __len__(self) -> int:
         """Returns the number of clients; a client with an empty list counts."""
         return len(self._entries)
@@ -234,10 +241,12 @@ class SubscriptionTable:
         if not is_shared(topic_filter):
             if topic_filter not in self._subscribers:
                 self._shapes.add(topic_filter)
+                self._filters_of_the_server += is_of_the_server(topic_filter)
             return self._subscribers.add(topic_filter, entry)
         group, plain_filter = _group_and_filter(topic_filter)
         if topic_filter not in self._members:
             self._shapes.add(plain_filter)
+            self._filters_of_the_server += is_of_the_server(plain_filter)
             self._groups.setdefault(plain_filter, {})[group] = topic_filter
         return self._members.add(topic_filter, entry)
 
@@ -245,9 +254,11 @@ class SubscriptionTable:
         if not is_shared(topic_filter):
             if self._subscribers.discard(topic_filter, entry):
                 self._shapes.discard(topic_filter)
+                self._filters_of_the_server -= is_of_the_server(topic_filter)
         elif self._members.discard(topic_filter, entry):
             group, plain_filter = _group_and_filter(topic_filter)
             self._shapes.discard(plain_filter)
+            self._filters_of_the_server -= is_of_the_server(plain_filter)
             groups = self._groups[plain_filter]
             del groups[group]
             if not groups:

@@ -127,3 +127,17 @@ def test_what_a_backend_publishes_reaches_all_subscribers(up: SharedUp, backend:
             client.subscribe("fleet/all", 1)
         backend.publish("fleet/all", b"p")
         assert [client.payloads(1) for client in (first, second)] == [[b"p"]] * 2
+
+
+def test_the_servers_topics_need_a_filter_that_names_them(up: SharedUp) -> None:
+    """[MQTT-4.7.2-1]"""
+    with PahoSubscriber(up.mqtt, "sys-all") as everything, PahoSubscriber(up.mqtt, "sys") as subscriber:
+        everything.subscribe("#")
+        subscriber.subscribe("$SYS/broker/+")
+        subscriber.subscribe("$SYS/broker/clients/connected")
+        wait_until(lambda: len({message.topic for message in subscriber.messages}) == 3, "version, uptime and connected clients")
+        found = {message.topic: message.payload.decode() for message in subscriber.messages}
+        assert found["$SYS/broker/version"].startswith("inflight ")
+        assert found["$SYS/broker/uptime"].endswith(" seconds")
+        assert int(found["$SYS/broker/clients/connected"]) >= 2
+        assert [message.topic for message in everything.messages if message.topic.startswith("$")] == []

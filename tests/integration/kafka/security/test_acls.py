@@ -66,6 +66,8 @@ def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Tes
         for qos in range(3):
             devices[0].publish("up", b"up", qos=qos).wait_for_publish(30)
         route(it, gateways[0]["mqtt"], [*devices, app])
+        app.subscribe("$SYS/#")
+        wait_until(lambda: any(b"$SYS" in (record.key or b"") for record in on_topic(it, "publications")), "$SYS is published")
         it.note_command_lines()
         for topic, count in ("receipts", 2 * len(LAMPS) + 2), ("uplink", 3), ("dead-letters", 1):
             read_as_backend(it, topic, count)

@@ -194,6 +194,16 @@ def test_a_dollar_topic_needs_a_filter_that_names_it() -> None:
     assert sorted(clients(table, "x/uptime")) == ["a", "b"]
 
 
+def test_the_table_knows_whether_somebody_subscribes_to_the_server() -> None:
+    table = SubscriptionTable()
+    for client, topic_filters in ("a", ["#", "$other/x", "$SYSTEM"]), ("b", ["$SYS/#"]), ("c", ["$SYS/#", "$share/g/$SYS/x"]):
+        table.replace(client, a_list(1, 0, *topic_filters))
+        assert table.has_subscribers_of_the_server == (client != "a")
+    for client, is_left in ("b", True), ("c", False):
+        table.end(client, 1)
+        assert table.has_subscribers_of_the_server == is_left
+
+
 def test_empty_levels_are_levels() -> None:
     table = a_table(a="/", b="+/+", c="/+", d="+", e="/#", f="//")
     assert sorted(clients(table, "/")) == ["a", "b", "c", "e"]
