@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import structlog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from sinks.garbage import freeze_tables
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, headers_of, new_client
 from sinks.routing.log_ends import END, Partition, log_offsets
@@ -161,6 +162,7 @@ class TableReader:
                 self._read([] if first is None else [first, *consumer.consume(_MOST_RECORDS, 0)])
                 if not self.is_complete and self.wait_for(ends, 0):
                     self.is_complete = True
+                    freeze_tables()
                     _log.info(
                         "routing_tables_complete", clients=self._counters.clients, retained=self._counters.retained_messages
                     )
