@@ -22,6 +22,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         message: Why it has not passed, in the words of the suite; empty if it has.
         seconds: How long it took.
+        attempts: How often it was run; a failed one is repeated alone.
         clause: The clause that explains a failure, from known.toml; empty = none.
     """
 
@@ -30,6 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     message: str = ""
     seconds: float = 0.0
+    attempts: int = 1
     clause: str = ""
 
     @property

@@ -26,12 +26,14 @@ def show(outcomes: Sequence[Outcome], console: Console) -> None:
 
 
 def _totals(outcomes: Sequence[Outcome]) -> Table:
-    table = Table("suite", "tests", "passed", "failed, with a clause", "failed", "seconds", box=box.MARKDOWN)
+    table = Table("suite", "tests", "passed", "of them repeated", "failed, with a clause", "failed", "seconds", box=box.MARKDOWN)
     for suite in dict.fromkeys(outcome.suite for outcome in outcomes):
         ours = [outcome for outcome in outcomes if outcome.suite == suite]
         verdicts = Counter(outcome.verdict for outcome in ours)
         failed = sum(outcome.needs_explanation for outcome in ours)
-        counts = (len(ours), verdicts[Verdict.PASSED], len(ours) - verdicts[Verdict.PASSED] - failed, failed)
+        passed = verdicts[Verdict.PASSED]
+        repeated = sum(outcome.verdict is Verdict.PASSED and outcome.attempts > 1 for outcome in ours)
+        counts = (len(ours), passed, repeated, len(ours) - passed - failed, failed)
         table.add_row(suite, *map(str, counts), f"{sum(outcome.seconds for outcome in ours):.0f}")
     return table
 

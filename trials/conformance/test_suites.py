@@ -1,11 +1,13 @@
 """Suites that pass, fail, hang and break, without a server."""
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from trials.conformance.outcome import Verdict
-from trials.conformance.run import MQTT_LIB, checkout
+from trials.conformance.outcome import Outcome, Verdict
+from trials.conformance.run import MQTT_LIB, checkout, run
 from trials.conformance.suites import MqttLib, Paho, SuiteFailed
 
 FILE = """
@@ -80,3 +82,30 @@ def test_the_program_in_rust_says_what_became_of_each_test(tmp_path: Path) -> No
 def test_a_missing_checkout_says_where_to_get_it(tmp_path: Path) -> None:
     with pytest.raises(SuiteFailed, match=r"MQTT_LIB.*LabOverWire/mqtt-lib[\s\S]*git clone .* checkout fcdebe0"):
         checkout(tmp_path / "nothing", MQTT_LIB, "--mqtt-lib", "MQTT_LIB")
+
+
+class Flaky:
+    """A suite whose tests fail until the given attempt."""
+
+    name = "paho5"
+
+    def __init__(self, **passes_at: int) -> None:
+        self._passes_at = passes_at
+        self.ran: list[list[str]] = []
+
+    def tests(self) -> list[str]:
+        return list(self._passes_at)
+
+    def run(self, tests: Sequence[str]) -> Iterator[Outcome]:
+        self.ran.append(list(tests))
+        for test in tests:
+            is_passed = sum(test in ran for ran in self.ran) >= self._passes_at[test]
+            yield Outcome(suite=self.name, test=test, verdict=Verdict.PASSED if is_passed else Verdict.FAILED)
+
+
+def test_a_failed_test_is_repeated_alone_unless_it_is_known() -> None:
+    suite = Flaky(good=1, slow=3, bad=9, known=9)
+    outcomes = run([suite], "", Console(), attempts=3, known=frozenset({("paho5", "known")}))
+    assert suite.ran == [["good", "slow", "bad", "known"], ["slow"], ["bad"], ["slow"], ["bad"]]
+    results = [(outcome.test, outcome.verdict is Verdict.PASSED, outcome.attempts) for outcome in outcomes]
+    assert results == [("good", True, 1), ("slow", True, 3), ("bad", False, 3), ("known", False, 1)]
