@@ -23,7 +23,7 @@ from state.model import QoS, Subscription
 from state.records.events import decode_events
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
-from tests.integration.gateway.gateway_process import EngineOnKafka
+from tests.integration.gateway.gateway_process import EngineOnKafka, SessionsOnKafka
 from tests.integration.gateway.own_topics import settings_on, topics_of
 from tests.support.background import in_thread
 from tests.support.kafka_topics import create_topics, read_topic
@@ -105,6 +105,24 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
     (record,) = read_topic(settings.bootstrap_servers, settings.uplink_topic)
     assert (record.key, record.value) == (b"d1", b"one")
     assert dict(record.headers)["mqtt-topic"] == b"up/1"
+
+
+def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: GatewaySettings) -> None:
+    """Its records are in the log, where sessions read them behind its CONNECT. QoS 2 waits for the session."""
+    name = f"{settings.leases_topic}-by-time"
+    create_topics(settings.bootstrap_servers, name, message_timestamp_type="LogAppendTime")
+    settings = replace(settings, leases_topic=name)
+    with running(settings) as gateway, gateway.socket() as device:
+        device.send(connect(flags=0x02, keep_alive_s=0, payload=text("served")))
+        device.expect("20020000")
+        device.send(packet(0x82, b"\x00\x05", text("t"), b"\x01") + publish("up", b"one", first_byte=0x32, packet_id=6))
+        assert {device.packet(), device.packet()} == {bytes.fromhex("9003000501"), bytes.fromhex("40020006")}
+        device.send(publish("up", b"two", first_byte=0x34, packet_id=7))
+        with SessionsOnKafka(settings) as engine:
+            device.expect("50020007")
+            session = engine.sessions["served"]
+            assert [one.topic_filter for one in session.outbound.subscriptions] == ["t"]
+            wait_until(lambda: list(session.inbound.awaiting_rel.entries) == [7], "the session knows the publication")
 
 
 def test_with_routing_an_answer_follows_both_records_of_its_packet(settings: GatewaySettings) -> None:
