@@ -46,7 +46,7 @@ REFRESH_S: Final = 0.25
 def run_demo(data_dir: Path, console: Console) -> int:
     """Runs all steps; prints the result with its last line as JSON on standard output. Returns the exit code."""
     started = time.monotonic()
-    plans, devices = _cast()
+    plans, devices = make_cast()
     listeners = [device for device in devices if device.manners is not Manners.LATE]
     console.print(
         f"Inflight demo: {len(devices)} devices, {plans.total():,} messages, one engine killed on the way. "
@@ -80,7 +80,7 @@ def run_demo(data_dir: Path, console: Console) -> int:
     return _verdict(devices, plans, reader, kills=kills, seconds=time.monotonic() - started, console=console)
 
 
-def _cast() -> tuple[Plans, list[Device]]:
+def make_cast() -> tuple[Plans, list[Device]]:
     """Half of each kind of device speaks MQTT 3.1.1, half MQTT 5. QoS 0 goes only to devices that keep their line.
 
     What devices publish, at QoS 2, is for devices that subscribe before: all but the late ones.

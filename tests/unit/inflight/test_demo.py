@@ -1,14 +1,14 @@
 """What the demo sends, and how it counts that."""
 
 from inflight.demo.devices import Manners
-from inflight.demo.run import _cast
+from inflight.demo.run import make_cast
 from inflight.demo.scoreboard import score
 from state.inbound.subscriptions import Subscriptions
 from state.model import QoS, Subscription
 
 
 def test_each_publication_of_the_demo_is_for_those_who_subscribe() -> None:
-    plans, devices = _cast()
+    plans, devices = make_cast()
     filters = {}
     for device in devices:
         filters[device.name] = Subscriptions()
@@ -23,7 +23,7 @@ def test_each_publication_of_the_demo_is_for_those_who_subscribe() -> None:
 
 
 def test_the_demo_counts_a_lost_and_a_repeated_publication() -> None:
-    plans, devices = _cast()
+    plans, devices = make_cast()
     for device in devices:
         for plan in plans:
             device.received.update(plan.payloads(device.name))
