@@ -18,7 +18,9 @@ from kafka.errors import KafkaError
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
 from state.records.commands import decode_command_batch
+from state.records.dead_letters import LAST_DEATH
 from state.records.events import WAKE_UP_KEY, decode_events
+from state.records.messages import MESSAGE_ID
 from state.records.subscriptions import decode_subscriptions
 from state.records.uplink import INFLIGHT_ID
 from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SessionRow, Step
@@ -182,6 +184,11 @@ class LogReader:
         return [
             connection for client_id, of_client in events.items() for connection in connections_in(client_id, of_client, closed)
         ]
+
+    def ended_ids(self) -> frozenset[str]:
+        """Returns `Facts.ended_ids`."""
+        dead = (dict(record.headers) for record in self.records["dead-letters"])
+        return frozenset(each[MESSAGE_ID].decode() for each in dead if each[f"{LAST_DEATH}reason"] == b"session_ended")
 
     def refused(self) -> frozenset[bytes]:
         """Returns `Facts.refused`, without CONNECTs that were accepted under another id."""

@@ -127,6 +127,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         sessions=reader.sessions(),
         connections=reader.connections(),
         refused=reader.refused(),
+        ended_ids=reader.ended_ids(),
         outages=injector.outages,
         suffered=injector.suffered,
     )
@@ -230,18 +231,19 @@ class _Run:
 
     async def _until_routed(self) -> None:
         """Waits until the devices have what others published for them, but not for ever: the account says what is missing."""
-        devices = [device.facts for device in self._devices]
+        devices = [device.facts for device in self._devices if device.facts.periods]
         settled_s = time.time()
-        while self._reader.caught_up_s < settled_s + 1 and time.time() < settled_s + WITHIN_S:  # noqa: ASYNC110
+        while devices and self._reader.caught_up_s < settled_s + 1 and time.time() < settled_s + WITHIN_S:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
-        known = publications(Facts(devices=devices, uplink=self._reader.uplink())).values()
-        due = [(device, await asyncio.to_thread(owed, device, known)) for device in devices if device.periods]
-        of_group = owed_to_group(devices, known)
+        known = publications(Facts(devices=[device.facts for device in self._devices], uplink=self._reader.uplink()))
+        due = [(device, await asyncio.to_thread(owed, device, known.values())) for device in devices]
+        of_group = owed_to_group(devices, known.values())
 
         def is_missing() -> bool:
             if any(payloads - arrived(device) for device, payloads in due):
                 return True
-            return bool(of_group - {arrival.payload for device in devices for arrival in device.routed})
+            left = of_group - {arrival.payload for device in devices for arrival in device.routed}
+            return any(not known[payload].ids & self._reader.ended_ids() for payload in left)
 
         while is_missing() and time.time() < settled_s + _STALLED_S:  # noqa: ASYNC110
             await asyncio.sleep(_LONG_LOOK_S)

@@ -1,6 +1,7 @@
 """A few minutes of the run, in which everybody suffers something: `make test-faults`. The whole: `make faults`."""
 
 import asyncio
+from math import inf
 from pathlib import Path
 
 import pytest
@@ -8,8 +9,10 @@ from rich.console import Console
 
 from trials.faults import report
 from trials.faults.account.account import DELIVERED, outcomes
+from trials.faults.account.account_of_routing import owed, publications
 from trials.faults.account.facts import LoggedEnd, Step
-from trials.faults.run import Settings, judge, keep, run
+from trials.faults.plan.faults import Kind
+from trials.faults.run import Result, Settings, judge, keep, run
 from trials.faults.testbed.shape import Shape
 
 SEED = 23
@@ -18,17 +21,23 @@ SECONDS = 300.0
 """Seconds, more than the runs take."""
 
 
+def carried_out(settings: Settings, directory: Path) -> Result:
+    console = Console(width=160)
+    result = asyncio.run(run(settings, directory, console))
+    report.show(result.facts, result.violations, result.reader, console)
+    keep(result, directory)
+    assert result.violations == []
+    assert judge(directory) == 0
+    assert settings.faults is not None
+    assert len(result.facts.suffered) >= settings.faults
+    return result
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(900)
 def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> None:
     """50 devices that come and go, QoS 1 and 2 in both directions."""
-    console = Console(width=160)
-    result = asyncio.run(run(Settings(seed=SEED, seconds=SECONDS, faults=FAULTS), tmp_path, console))
-    report.show(result.facts, result.violations, result.reader, console)
-    keep(result, tmp_path)
-    assert result.violations == []
-    assert judge(tmp_path) == 0
-    assert len(result.facts.suffered) >= FAULTS
+    result = carried_out(Settings(seed=SEED, seconds=SECONDS, faults=FAULTS), tmp_path)
     assert {suffered.fault.victim for suffered in result.facts.suffered} == Shape.LOCAL.victims
     # … and all of it has happened.
     assert outcomes(result.facts.receipts)[DELIVERED] > 0
@@ -36,3 +45,15 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
     assert ends == {LoggedEnd.GOODBYE, LoggedEnd.OTHER}
     assert {publication.qos for device in result.facts.devices for publication in device.publications} == {1, 2}
     assert any(row.step is Step.SESSION_ENDED for row in result.facts.sessions)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_faults_with_routing_lose_and_double_nothing_that_devices_publish(tmp_path: Path) -> None:
+    """50 devices that subscribe, unsubscribe, and publish to each other."""
+    kinds = frozenset({Kind.KILL, Kind.FREEZE, Kind.FREEZE_AND_KILL})
+    settings = Settings(seed=SEED, seconds=SECONDS, faults=FAULTS, kinds=kinds, shape=Shape.ROUTING, down_per_s=4.0, up_per_s=8.0)
+    facts = carried_out(settings, tmp_path).facts
+    assert {arrival.qos for device in facts.devices for arrival in device.routed} == {0, 1, 2}
+    assert any(owed(device, publications(facts).values()) for device in facts.devices)
+    assert any(period.ended_s < inf for device in facts.devices for period in device.periods), "some have unsubscribed"

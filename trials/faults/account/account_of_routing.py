@@ -9,7 +9,8 @@
 4. Nothing comes for which the session certainly had no subscription between the publication and the arrival.
 5. The QoS is the lower one of the publication and the best matching subscription.
 6. A publication for a shared subscription reaches one member, at QoS 2 once. At QoS 1 it reaches some member, and may come again
-   when a session has ended without an acknowledgement. A QoS 2 message in flight ends with its session. There is no order.
+   when a session has ended without an acknowledgement. A QoS 2 message in flight ends with its session, as a dead letter. There
+   is no order.
 """
 
 from collections import Counter, defaultdict
@@ -159,12 +160,12 @@ def _shared(facts: Facts, known: dict[bytes, Routed]) -> Iterator[Violation]:
     for payload, routed in known.items():
         if is_shared(routed.publication) and routed.publication.qos == 2 and count[payload] > len(routed.ids):
             yield Violation(client_id=routed.publisher, what=f"came to {count[payload]} members of a group at QoS 2", of=payload)
-        if payload in owed_to_all and not count[payload]:
+        if payload in owed_to_all and not count[payload] and not (routed.publication.qos == 2 and routed.ids & facts.ended_ids):
             yield Violation(client_id=routed.publisher, what="came to no member of a group", of=payload)
 
 
 def owed_to_group(devices: Iterable[DeviceFacts], known: Iterable[Routed]) -> set[bytes]:
-    """Returns what some member must get at QoS 1: one of them was subscribed when it was published, and stays so."""
+    """Returns what some member must get, because one of them was subscribed when it was published, and stays so."""
     first_s = min(
         (
             period.granted_s
@@ -177,7 +178,7 @@ def owed_to_group(devices: Iterable[DeviceFacts], known: Iterable[Routed]) -> se
     return {
         routed.publication.payload
         for routed in known
-        if is_shared(routed.publication) and routed.ids and routed.publication.qos == 1 and routed.publication.sent_s >= first_s
+        if is_shared(routed.publication) and routed.ids and routed.publication.sent_s >= first_s
     }
 
 

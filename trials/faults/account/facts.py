@@ -207,8 +207,9 @@ class Suffered:
 
 @dataclass(kw_only=True)
 class Facts:
-    """refused: the wills of connections with Clean Start that the session has refused, because it knew a later one; the gateway
-    may have answered them before that (docs/protocol.md, section 7).
+    """ended_ids: message ids of the dead letters that sessions leave at their end. refused: the wills of connections with Clean
+    Start that the session has refused, because it knew a later one; the gateway may have answered them before that
+    (docs/protocol.md, section 7).
     """
 
     devices: list[DeviceFacts] = field(default_factory=list)
@@ -218,6 +219,7 @@ class Facts:
     sessions: list[SessionRow] = field(default_factory=list)
     connections: list[LoggedConnection] = field(default_factory=list)
     refused: frozenset[bytes] = frozenset()
+    ended_ids: frozenset[str] = frozenset()
     outages: list[Outage] = field(default_factory=list)
     suffered: list[Suffered] = field(default_factory=list)
 

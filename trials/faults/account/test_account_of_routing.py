@@ -117,7 +117,7 @@ def test_who_has_unsubscribed_is_owed_what_comes_before_something_that_came() ->
         (1, 0, "came to no member of a group"),
         (1, 1, None),
         (1, 2, None),
-        (2, 0, None),
+        (2, 0, "came to no member of a group"),
         (2, 1, None),
         (2, 2, "came to 2 members of a group at QoS 2"),
     ],
@@ -134,6 +134,16 @@ def test_a_group_gets_a_publication_once(qos: int, copies: int, expected: str | 
     for device_ in [talk.publisher, talk.subscriber][:copies]:
         device_.routed.append(arrival)
     assert talk.found() == ([] if expected is None else [expected])
+
+
+def test_a_qos_2_message_in_flight_may_end_with_its_session() -> None:
+    talk = Talk()
+    talk.subscriber.periods.append(replace(talk.period, topic_filter=SHARED))
+    talk.publisher.publications.append(Publication(payload=b"up/p/2/12", qos=2, sent_s=105.0, topic="work/1"))
+    talk.facts.uplink.append(Received(client_id="p", payload=b"up/p/2/12", inflight_id="i12", time_s=105.1))
+    assert talk.found() == ["came to no member of a group"]
+    talk.facts.ended_ids = frozenset({"i12"})
+    assert talk.found() == []
 
 
 def test_only_the_last_session_is_owed_anything() -> None:
