@@ -93,6 +93,13 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         yield Site(stack, tmp_path_factory.mktemp("bridges"))
 
 
+def test_a_publication_behind_the_broker_reaches_a_subscriber_at_a_gateway(site: Site) -> None:
+    with PahoSubscriber(site.up.mqtt, "at-a-gateway") as subscriber:
+        subscriber.subscribe("t")
+        site.publish(range(-1, 0))
+        assert subscriber.payloads(1) == [b"publication -1"]
+
+
 def test_two_bridges_share_the_devices_and_one_takes_over(site: Site) -> None:
     first, second = site.bridges
     wait_until(lambda: site.held(first) + site.held(second) == DEVICES, "every device is held once")
@@ -109,13 +116,6 @@ def test_two_bridges_share_the_devices_and_one_takes_over(site: Site) -> None:
     assert [device.name for device in site.devices if any(count > 1 for count in device.processed.values())] == []
     assert all(b'"outcome":"delivered"' in value for value in values(site.up.kafka, "inflight.receipts") if value)
     assert max(device.most_unacknowledged for device in site.devices) <= 4
-
-
-def test_a_publication_behind_the_broker_reaches_a_subscriber_at_a_gateway(site: Site) -> None:
-    with PahoSubscriber(site.up.mqtt, "at-a-gateway") as subscriber:
-        subscriber.subscribe("t")
-        site.publish(range(-1, 0))
-        assert subscriber.payloads(1) == [b"publication -1"]
 
 
 def test_publications_for_an_absent_bridge_come_when_it_is_back(site: Site) -> None:
