@@ -129,8 +129,11 @@ def test_with_routing_an_answer_follows_both_records_of_its_packet(settings: Gat
     """A SUBSCRIBE and a retained PUBLISH, sent at once. The broker's times tell the order of records of two topics."""
     servers, name = settings.bootstrap_servers, settings.uplink_topic.removesuffix(".uplink")
     subscriptions, retained, uplink = f"{name}.subscriptions", f"{name}.retained", f"{name}.uplink-by-time"
-    create_topics(servers, subscriptions, retained, uplink, partitions=4, message_timestamp_type="LogAppendTime")
-    routing = RoutingSettings(enabled=True, subscriptions_topic=subscriptions, retained_topic=retained)
+    publications = f"{name}.publications"  # of $SYS
+    create_topics(servers, subscriptions, retained, publications, uplink, partitions=4, message_timestamp_type="LogAppendTime")
+    routing = RoutingSettings(
+        enabled=True, subscriptions_topic=subscriptions, retained_topic=retained, publications_topic=publications
+    )
     settings = replace(settings, uplink_topic=uplink, routing=routing)
     with Engine(settings) as engine:
         engine.accepting.fields = {"max_awaiting_rel": 100, "subscriptions": (), "topic_filters": ()}
