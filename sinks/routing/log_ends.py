@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Final, TypeAlias
 
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.librdkafka import KafkaFailed, reason_of
 
@@ -25,11 +25,16 @@ def log_offsets(client: Any, partitions: Collection[Partition], which: int) -> d
     Raises:
         KafkaFailed: A broker has not answered, or a partition has no leader.
     """
+    # As a time, -1 stands for the end of a log and -2 for its beginning (ListOffsets).
+    asked = [TopicPartition(topic, number, which) for topic, number in partitions]
     try:
-        # As a time, -1 stands for the end of a log and -2 for its beginning (ListOffsets).
-        found = client.offsets_for_times(
-            [TopicPartition(topic, number, which) for topic, number in partitions], timeout=_ANSWER_S
-        )
+        try:
+            found = client.offsets_for_times(asked, timeout=_ANSWER_S)
+        except KafkaException as error:
+            if error.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
+                raise
+            # A broker has started again, or another one leads. librdkafka learns that from this answer and does not ask again.
+            found = client.offsets_for_times(asked, timeout=_ANSWER_S)
     except KafkaException as error:
         topics = ", ".join(sorted({topic for topic, _ in partitions}))
         raise KafkaFailed(f"the ends of {topics} are not known: {reason_of(error)}") from error
