@@ -45,7 +45,7 @@ _POLL_S: Final = 0.2
 _UNCONFIRMED_POLL_S: Final = 0.02
 """While records are unconfirmed: their confirmations are handled between polls."""
 _MOST_RECORDS: Final = 500
-_REST_S: Final = 0.02
+_REST_S: Final = 0.005
 """A client that subscribes meanwhile gets what was published since the rest began, although it came before its SUBSCRIBE."""
 _RESTART_PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0

@@ -42,11 +42,12 @@ class KafkaSource:
     def of_message(self, message_id: str) -> MessageRows:
         topics = self._settings.topics
         names = [*self._topics[LEDGER.name], *self._topics[DEAD_LETTERS.name], *self._topics[RECEIPTS.name], topics.messages]
-        if self._settings.routing.enabled:
-            # Backends choose the key of a publication, so with a client only what that client published can be found.
-            names += [topics.uplink] if self._limits.client_id else [topics.uplink, topics.publications]
+        # Backends choose the key of a publication, so with a client only what that client published can be found.
+        of_routing = [topics.uplink] if self._limits.client_id else [topics.uplink, topics.publications]
         found = RowsOfMessage(message_id, topics, self._limits.client_id)
         with reading(self._settings) as reader:
+            if self._settings.routing.enabled:
+                names += [name for name in of_routing if reader.has(name)]
             ranges = reader.ranges(names, self._limits)
             self._remember(ranges)
             for record in reader.records(ranges, self._on_progress):

@@ -32,6 +32,10 @@ class KafkaReader:
     def __init__(self, consumer: Any) -> None:
         self._consumer = consumer
 
+    def has(self, topic: str) -> bool:
+        """Returns True if the topic exists: before `inflight topics` has run, those of routing do not."""
+        return bool(self._consumer.partitions_for_topic(topic))
+
     def ranges(self, topics: Sequence[str], limits: SourceLimits) -> list[OffsetRange]:
         """Returns what Kafka has at this moment within the limits, which hold for all topics together.
 

@@ -86,7 +86,7 @@ def test_the_client_certificate_is_the_login(gateway: GatewayUnderTest, authorit
         device.expect(CONNACK)
     with over_tls(gateway, authority, listener=2, certificate=authority.client("ada")) as thief:
         thief.send(connect(payload=text("eve")))
-        thief.expect("20020005")
+        thief.expect("20020002")
     assert gateway.kafka.of("eve", ClientConnected) == []
 
 

@@ -71,13 +71,15 @@ def test_an_unsubscribed_filter_brings_nothing_more(up: SharedUp, level: int) ->
 def test_a_retained_message_comes_with_each_new_subscription(up: SharedUp, level: int) -> None:
     """[MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [MQTT-3.3.1-9]"""
     name = f"kept-{level}"
-    with PahoSubscriber(up.mqtt, f"{name}-pub", level) as publisher:
+    with PahoSubscriber(up.mqtt, f"{name}-pub", level) as publisher, PahoSubscriber(up.mqtt, f"{name}-there", level) as witness:
+        witness.subscribe(f"{name}/d")
         publisher.publish(f"{name}/a", b"old", retain=True)
         publisher.publish(f"{name}/a", b"new", retain=True)
         publisher.publish(f"{name}/b", b"other", retain=True)
         publisher.publish(f"{name}/c", b"deleted", retain=True)
         publisher.publish(f"{name}/c", b"", retain=True)
         publisher.publish(f"{name}/d", b"not kept")
+        assert witness.payloads(1) == [b"not kept"], "all that was published has been routed"
         with PahoSubscriber(up.mqtt, f"{name}-sub", level) as subscriber:
             subscriber.subscribe(f"{name}/#", 1)
             assert sorted(subscriber.payloads(2)) == [b"new", b"other"]
