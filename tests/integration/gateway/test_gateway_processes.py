@@ -84,6 +84,7 @@ def processes(settings: GatewaySettings, tmp_path_factory: pytest.TempPathFactor
         f"topics.prefix={name}",
         f"gateway.group_id={name}",
         f"fast_path.group_id={name}-routers",
+        "routing.enabled=false",
         "gateway.processes=2",
         "gateway.port=0",
         "gateway.group_instance_id=g",

@@ -28,6 +28,7 @@ def gateway(kafka: SharedKafka, prefix: str, directory: Path, name: str) -> Infl
         "gateway.port=0",
         f"gateway.group_id=gateways-{prefix}",
         "gateway.group_instance_id=gateway-0",
+        "routing.enabled=false",
     )
     return InflightProcess(directory, name, "gateway", settings=settings)
 

@@ -89,9 +89,9 @@ def test_the_topics_of_inflight_are_created_once_and_then_found_right(kafka: Sha
     settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": "created"})
     assert [problem.rpartition(": ")[2] for problem in check_topics(settings).problems] == [
         "does not exist; `inflight topics` creates it"
-    ] * 10
+    ] * 13
     report = ensure_topics(settings)
-    assert len(report.created) == 10
+    assert len(report.created) == 13
     assert report.problems == report.warnings == ()
     assert {topic.name: topic.partitions for topic in report.topics}["created.commands"] == 8
     assert ensure_topics(settings).created == ()
