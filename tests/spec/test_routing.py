@@ -420,6 +420,7 @@ def test_what_a_member_leaves_behind_goes_back_to_its_group() -> None:
     s.route("queued", mark=4, entry=(1, 1), share=SHARE).route("queued-2", mark=5, entry=(1, 1), share=SHARE, qos=2)
     s.route("plain", mark=6, entry=(1, 1)).submit("direct").disconnect().purge()
     assert returned(s) == ["one", "queued", "queued-2"]
+    assert nowhere(s) == [(name, f"returned to {SHARE}: the session has ended") for name in returned(s)]
     assert s.outcomes == dict.fromkeys(("two", "got", "plain", "direct"), Outcome.SESSION_ENDED)
     assert s.dead_letters == [(name, Outcome.SESSION_ENDED) for name in ("two", "plain", "direct")]
 
