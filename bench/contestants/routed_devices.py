@@ -65,7 +65,7 @@ class Routed(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass
 class Arrivals:
-    """What has come to all subscribers.
+    """Counts what has come to all subscribers.
 
     copies, last_ms: by the stamp of a publication in ns, the number of its copies and the time until the newest.
     """

@@ -112,7 +112,7 @@ class Letters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicView:
-    """What a matcher knows of a topic.
+    """Holds what a matcher knows of a topic.
 
     Attributes:
         subscribers: The first ones; none for a filter.

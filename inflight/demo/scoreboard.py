@@ -10,7 +10,7 @@ from inflight.demo.devices import Device, Manners
 
 @dataclass(slots=True)
 class Plan:
-    """What is for each device: payloads by device and QoS. Every payload is unique, so that a device can count it."""
+    """Lists what is for each device: payloads by device and QoS. Every payload is unique, so that a device can count it."""
 
     by_device: dict[str, dict[int, list[bytes]]] = field(default_factory=dict)
 

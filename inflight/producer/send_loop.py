@@ -101,7 +101,7 @@ class Send:
 
     @property
     def order_key(self) -> str:
-        """Of a record without a list of recipients."""
+        """Returns the key by which records without a list of recipients keep their order."""
         return self.message.order_key
 
     @property

@@ -27,7 +27,7 @@ _LINGER_S: Final = 5.0
 _DISCARD_S: Final = 2.0
 _MOST_DISCARDED_BYTES: Final = 1 << 20
 _MOST_DISCARDING: Final = 1_000
-"""So long, so much, and of so many sockets at once is discarded what devices send that have got their last packet."""
+"""Bounds for what a device still sends after its last packet, which is read and discarded: time, bytes, sockets at once."""
 _READ_FIRST_S: Final = 0.1
 _LATE_MS: Final = 500
 """A timer that is so late had to wait for this process, and what devices have sent meanwhile is not read yet."""

@@ -35,7 +35,7 @@ _POLL_S: Final = 0.05
 
 @dataclass(slots=True, eq=False)
 class ReadBatch:
-    """What one poll has read.
+    """Records what one poll has read.
 
     Attributes:
         ends: By partition, the offset behind the newest record.

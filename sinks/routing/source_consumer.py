@@ -22,7 +22,7 @@ _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
 _FETCH_WAIT_MS: Final = 500
 _COMMIT_INTERVAL_S: Final = 0.3
-"""What was routed in this time is routed once more after a crash."""
+"""Publications that were routed within this time are routed once more after a crash."""
 
 
 class SourceConsumer:

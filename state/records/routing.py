@@ -32,7 +32,7 @@ _decoder: Final = msgspec.msgpack.Decoder(Routing)
 
 
 class SourceKind(IntEnum):
-    """What a mark counts in a source (`Routing.mark`)."""
+    """Says what a mark counts in a source (`Routing.mark`)."""
 
     UPLINK = 0
     """Offsets of `inflight.uplink`."""

@@ -11,7 +11,7 @@ from streaming.history.trace import DEAD_LETTER, PUBLISHED, RECEIPT, SUBMITTED, 
 
 
 class Whereabouts(Enum):
-    """Where a message is. UNREAD: in Kafka, no session has read it. NOWHERE: routed to a client that does not get it.
+    """Says where a message is. UNREAD: in Kafka, no session has read it. NOWHERE: routed to a client that does not get it.
     QUEUE, WIRE, HANDSHAKE: with its client's session.
     """
 

@@ -192,7 +192,7 @@ def connack(connect: Connect, accept: AcceptConnection, settings: GatewaySetting
 
 @dataclass(slots=True, eq=False)
 class Handshake:
-    """What is known of a connection before the engine has accepted it.
+    """Holds what is known of a connection before the engine has accepted it.
 
     Attributes:
         deadline_ms: of the present step; None = the handshake is over.

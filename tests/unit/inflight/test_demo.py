@@ -1,4 +1,4 @@
-"""What the demo sends, and how it counts that."""
+"""The demo plans what it sends, and counts what arrives."""
 
 from inflight.demo.devices import Manners
 from inflight.demo.run import make_cast
