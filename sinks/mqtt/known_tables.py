@@ -11,7 +11,7 @@ from state.model import ClientId
 
 
 class KnownTables(Protocol):
-    """Says what a process knows of subscriptions and retained messages. It may be behind the log: it saves work only."""
+    """Says what a process knows of subscriptions and retained messages. It may be behind the log."""
 
     def has_list(self, client_id: ClientId) -> bool:
         """Returns False only if it is known that the client has no subscriptions in `inflight.subscriptions`."""
