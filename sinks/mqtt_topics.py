@@ -2,7 +2,8 @@
 
 from typing import Final
 
-SHARED_SUBSCRIPTION_PREFIX: Final = "$share/"
+from state.inbound.subscriptions import SHARE_PREFIX
+
 _SYS: Final = "$SYS"
 
 
@@ -29,13 +30,13 @@ def is_of_the_server(topic: str) -> bool:
 
 
 def is_shared(topic_filter: str) -> bool:
-    return topic_filter.startswith(SHARED_SUBSCRIPTION_PREFIX)
+    return topic_filter.startswith(SHARE_PREFIX)
 
 
 def filter_of_shared(topic_filter: str) -> str:
     """Returns FILTER of `$share/GROUP/FILTER`. It is empty, and so no topic filter, if the group is not valid [MQTT-4.8.2-1]
     [MQTT-4.8.2-2]."""
-    group, _, shared = topic_filter.removeprefix(SHARED_SUBSCRIPTION_PREFIX).partition("/")
+    group, _, shared = topic_filter.removeprefix(SHARE_PREFIX).partition("/")
     return shared if group and "+" not in group and "#" not in group else ""
 
 

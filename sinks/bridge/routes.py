@@ -7,7 +7,8 @@ from typing import Final
 from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
 from sinks.bridge.topics import CLIENT_ID, MESSAGE_ID, TOPIC, TopicTemplate
-from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_topic_filter
+from sinks.mqtt_topics import is_topic_filter
+from state.inbound.subscriptions import SHARE_PREFIX
 from state.model import ClientId
 
 _V5: Final = 5
@@ -50,7 +51,7 @@ class Routes:
 
     def subscriptions(self, limits: BrokerLimits) -> Sequence[str]:
         """Returns topic filters. Publications for backends go to one bridge if the broker can share, the rest to every bridge."""
-        share = f"{SHARED_SUBSCRIPTION_PREFIX}{self._group}/" if self._group and limits.shared_subscriptions else ""
+        share = f"{SHARE_PREFIX}{self._group}/" if self._group and limits.shared_subscriptions else ""
         own = [template.filter for route, template in self._templates if route is not RouteKind.UPLINK]
         return [*own, *self._events, *(share + template.filter for template in self._uplink)]
 

@@ -106,6 +106,15 @@ def check_consumer_error(error: KafkaError, topic: str, log_throttle: ErrorLogTh
         _log.warning("kafka_consumer", topic=topic, error=text)
 
 
+def polled(client: Any, timeout_s: float, most: int) -> list[Any]:
+    """Returns what librdkafka has, errors of partitions included; waits for the first only. Raises KafkaFailed."""
+    try:
+        first = client.poll(timeout_s)
+        return [] if first is None else [first, *client.consume(most - 1, 0)]
+    except KafkaException as error:
+        raise KafkaFailed(str(reason_of(error))) from error
+
+
 class GroupConsumer:
     """A member of a consumer group.
 
@@ -165,11 +174,7 @@ class GroupConsumer:
 
         Raises MemberFenced; KafkaFailed when another consumer is the cure.
         """
-        try:
-            first = self._client.poll(timeout_s)
-            messages = [] if first is None else [first, *self._client.consume(most - 1, 0)]
-        except KafkaException as error:
-            raise KafkaFailed(str(reason_of(error))) from error
+        messages = polled(self._client, timeout_s, most)
         if self._broken is not None:
             raise self._broken
         batches: dict[int, list[ConsumedRecord]] = {}

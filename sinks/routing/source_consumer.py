@@ -13,7 +13,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced, check_consumer_error, is_committed_later
+from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced, check_consumer_error, is_committed_later, polled
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
 from sinks.routing.log_ends import BEGINNING, END, Partition, log_offsets
@@ -90,11 +90,7 @@ class SourceConsumer:
             MemberFenced: Another process has joined under our `group_instance_id`.
             KafkaFailed: Another consumer is the cure.
         """
-        try:
-            first = self._client.poll(timeout_s)
-            messages = [] if first is None else [first, *self._client.consume(most - 1, 0)]
-        except KafkaException as error:
-            raise KafkaFailed(str(reason_of(error))) from error
+        messages = polled(self._client, timeout_s, most)
         if self._broken is not None:
             raise self._broken
         batches: dict[Partition, list[ConsumedRecord]] = {}

@@ -17,8 +17,9 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_of_the_server, is_shared
+from sinks.mqtt_topics import is_of_the_server, is_shared
 from sinks.routing.wildcard_shapes import WildcardShapes
+from state.inbound.subscriptions import SHARE_PREFIX
 from state.model import QoS, Subscription
 from state.records.subscriptions import SubscriptionList, order_of
 
@@ -324,5 +325,5 @@ def _options_of(qos: QoS, no_local: bool, retain_as_published: bool, identifier:
 
 
 def _group_and_filter(shared_filter: str) -> tuple[str, str]:
-    group, _, topic_filter = shared_filter.removeprefix(SHARED_SUBSCRIPTION_PREFIX).partition("/")
+    group, _, topic_filter = shared_filter.removeprefix(SHARE_PREFIX).partition("/")
     return group, topic_filter

@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from sinks.mqtt_topics import SHARED_SUBSCRIPTION_PREFIX, is_shared
+from sinks.mqtt_topics import is_shared
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.subscription_table import ClientEntry, SubscriptionTable
-from state.inbound.subscriptions import topic_matches
+from state.inbound.subscriptions import SHARE_PREFIX, topic_matches
 from streaming.history.output import beginning_of
 from streaming.history.sources.kafka_reader import reading
 from streaming.history.sources.source import SourceLimits
@@ -136,7 +136,7 @@ def _subscriber(entry: ClientEntry, topic_filter: str) -> Subscriber:
     options = entry.subscriptions[topic_filter]
     group, plain_filter = "", topic_filter
     if is_shared(topic_filter):
-        group, _, plain_filter = topic_filter.removeprefix(SHARED_SUBSCRIPTION_PREFIX).partition("/")
+        group, _, plain_filter = topic_filter.removeprefix(SHARE_PREFIX).partition("/")
     return Subscriber(
         client_id=entry.client_id,
         topic_filter=plain_filter,

@@ -1,4 +1,4 @@
-"""What became of a test of a suite, and which failures a clause of the standard explains."""
+"""Says what became of a test of a suite, and which failures a clause of the standard explains."""
 
 import tomllib
 from collections.abc import Iterable
