@@ -3,7 +3,7 @@
 from typing import Final
 
 _SIGNS: Final = (
-    (b"PROXY ", "a PROXY protocol v1 header; only v2 is read, and only by a listener with `proxies`"),
+    (b"PROXY ", "a PROXY protocol v1 header; add the load balancer to `proxies` of this listener"),
     (b"\r\n\r\n\0\r\nQUIT\n", "a PROXY protocol v2 header; add the load balancer to `proxies` of this listener"),
     (b"\x16\x03", "a TLS handshake; this listener has no tls_certfile"),
 )

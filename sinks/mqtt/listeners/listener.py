@@ -13,6 +13,7 @@ import socket
 import ssl
 from collections.abc import Callable
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 import structlog
@@ -22,7 +23,7 @@ from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.listeners.listening import listening_sockets
-from sinks.mqtt.listeners.proxy_protocol import START_BYTES, ProxyHeaderInvalid, read_address, read_start
+from sinks.mqtt.listeners.proxy_protocol import ProxyHeaderInvalid, read_header
 from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
 
@@ -169,8 +170,7 @@ class Listener:
         """Reads exactly the header. Raises ProxyHeaderInvalid, EOFError."""
         if not any(ipaddress.ip_address(peer) in network for network in self._proxies):
             raise ProxyHeaderInvalid("the address is not one of `proxies`")
-        start = read_start(await _read_exactly(accepted, START_BYTES))
-        return read_address(start, await _read_exactly(accepted, start.body_bytes))
+        return await read_header(partial(_read_exactly, accepted))
 
 
 async def _read_exactly(accepted: socket.socket, size: int) -> bytes:

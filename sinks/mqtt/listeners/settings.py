@@ -42,8 +42,8 @@ class ListenerSettings:
         "which part of it is the user name: cn, or san = the first DNS name or e-mail address"
     ).default(CertificateUser.CN)
     proxies: tuple[str, ...] = Setting(
-        "addresses or networks of load balancers that send PROXY protocol v2; then nobody else may connect here; empty = no "
-        "such header is read",
+        "addresses or networks of load balancers that send PROXY protocol v1 or v2; then nobody else may connect here; empty = "
+        "no such header is read",
         check=check_network,
     ).default(())
     websocket_path: str = Setting("path of the URL", pattern=r"^/[^?#\s]*$").default("/mqtt")

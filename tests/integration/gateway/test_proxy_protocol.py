@@ -78,9 +78,9 @@ def test_tls_begins_behind_the_header(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("first", "reason"),
     [
-        (connect() + bytes(16), "no PROXY protocol v2 header"),
-        (b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 8883\r\n", "a PROXY protocol v1 header"),
-        (SIGNATURE + b"\x21\x11\xff\xff", "a header of 65535 bytes"),
+        (connect() + bytes(16), "no PROXY protocol header"),
+        (b"PROXY TCP4 192.0.2.700 10.0.0.1 40000 8883\r\n", "a PROXY protocol v1 header"),
+        (SIGNATURE + b"\x21\x11\xff\xff", "a PROXY protocol header of 65535 bytes"),
     ],
 )
 def test_without_a_header_nobody_gets_in(first: bytes, reason: str) -> None:
