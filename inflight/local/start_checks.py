@@ -116,8 +116,13 @@ def gateway_file_faults(settings: Settings) -> Faults:
     for index, listener in enumerate(settings.listeners):
         faults = [
             (("listeners", index, name), fault)
-            for name in ("tls_certfile", "tls_keyfile", "client_cafile")
+            for name in ("tls_certfile", "tls_keyfile", "client_cafile", "client_crlfile")
             if (path := getattr(listener, name)) and (fault := _unreadable(Path(path)))
+        ]
+        faults += [
+            (("listeners", index, "sni_certfiles"), fault)
+            for path in listener.sni_certfiles
+            if (fault := _unreadable(Path(path)))
         ]
         yield from faults
         if not faults:

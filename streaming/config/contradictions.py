@@ -137,6 +137,10 @@ def _listener_problems(listener: ListenerSettings, login: LoginSettings, path: K
     asks = listener.client_certificate is not ClientCertificate.NONE
     if asks and not (listener.tls_certfile and listener.client_cafile):
         yield (*path, "client_certificate"), "needs tls_certfile and client_cafile, the authorities that may have signed it"
+    if listener.client_crlfile and not asks:
+        yield (*path, "client_crlfile"), "revokes certificates that nobody shows: set client_certificate, or remove it"
+    if listener.sni_certfiles and not listener.tls_certfile:
+        yield (*path, "sni_certfiles"), "needs tls_certfile, for devices that ask for no host name or for another one"
     if listener.tls_keyfile and not listener.tls_certfile:
         yield (*path, "tls_keyfile"), "is the key of no certificate: set tls_certfile, too"
     if not asks:

@@ -22,6 +22,7 @@ from sinks.log_throttle import LogThrottle, RefusalLog
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
+from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.listeners.listening import listening_sockets
 from sinks.mqtt.listeners.proxy_protocol import ProxyHeaderInvalid, read_header
 from sinks.mqtt.listeners.settings import ListenerSettings
@@ -109,6 +110,12 @@ class Listener:
                 _log.error("certificate_not_taken", problem=str(error), action="the one before it stays in force")
             else:
                 _log.info("certificate_read", host=self._settings.host, port=self._settings.port)
+
+    def keep_alive(self, of_all_ms: int) -> None:
+        """Probes silent devices that are accepted from now on. of_all_ms: the time of listeners without one of their own."""
+        own_ms = self._settings.tcp_keepalive_ms
+        for listening in self.sockets:
+            keep_alive(listening, of_all_ms if own_ms is None else own_ms)
 
     def close(self) -> None:
         """Stops accepting sockets. Protocols that exist stay."""

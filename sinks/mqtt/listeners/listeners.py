@@ -79,10 +79,12 @@ class Listeners:
         self._keep_alive(settings)
 
     def _keep_alive(self, settings: GatewaySettings) -> None:
-        plain = (listening for server in self._plain for listening in server.sockets)
-        others = (listening for listener in self._others for listening in listener.sockets)
-        for listening in (*plain, *others):
-            keep_alive(listening, settings.device_limits.tcp_keepalive_ms)
+        of_all_ms = settings.device_limits.tcp_keepalive_ms
+        for server in self._plain:
+            for listening in server.sockets:
+                keep_alive(listening, of_all_ms)
+        for listener in self._others:
+            listener.keep_alive(of_all_ms)
 
     def close(self) -> None:
         """Stops accepting sockets. Protocols that exist stay."""

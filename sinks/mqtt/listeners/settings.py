@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.limits.settings import check_network
-from state.setting import Setting
+from state.setting import HOUR, Setting
 
 
 class Transport(StrEnum):
@@ -34,10 +34,18 @@ class ListenerSettings:
     anonymous: bool = Setting("let devices in that do not log in").default(False)
     tls_certfile: str = Setting("PEM file of the certificate and its chain; empty = no TLS").default("")
     tls_keyfile: str = Setting("PEM file of its key, without a password; empty = it is in tls_certfile").default("")
+    sni_certfiles: tuple[str, ...] = Setting(
+        "PEM files, each with a certificate, its chain and its key; a device that asks for a host name of one of them (SNI) gets "
+        "that one, any other device gets tls_certfile"
+    ).default(())
     client_certificate: ClientCertificate = Setting(
         "do devices show a certificate: none, optional or required; it is their login"
     ).default(ClientCertificate.NONE)
     client_cafile: str = Setting("PEM file of the authorities that may have signed it").default("")
+    client_crlfile: str = Setting(
+        "PEM file of their revocation lists: a certificate that is on one, or whose authority has no list in force here, is "
+        "refused; empty = none is checked"
+    ).default("")
     certificate_user: CertificateUser = Setting(
         "which part of it is the user name: cn, or san = the first DNS name or e-mail address"
     ).default(CertificateUser.CN)
@@ -52,6 +60,10 @@ class ListenerSettings:
         "other devices send no `Origin`"
     ).default(())
 
+    tcp_keepalive_ms: int | None = Setting(
+        "as limits.tcp_keepalive_ms, for devices of this listener; inherit = that one", (0, 2 * HOUR), none="inherit"
+    ).default(None)
+
     def lets_anonymous_in(self, *, is_login_configured: bool) -> bool:
         """Returns True if the configuration says so, or if only this machine connects and nobody could log in.
 
@@ -61,7 +73,8 @@ class ListenerSettings:
 
     @property
     def file_names(self) -> tuple[str, ...]:
-        return tuple(name for name in (self.tls_certfile, self.tls_keyfile, self.client_cafile) if name)
+        names = (self.tls_certfile, self.tls_keyfile, *self.sni_certfiles, self.client_cafile, self.client_crlfile)
+        return tuple(name for name in names if name)
 
 
 def is_loopback(host: str) -> bool:

@@ -80,6 +80,8 @@ def test_anonymous_access_must_be_configured() -> None:
     [
         (listeners(TLS | {"client_certificate": "required"}), "client_cafile"),
         (listeners({"tls_keyfile": "server.key"}), "is the key of no certificate"),
+        (listeners(TLS | {"client_crlfile": "crl.pem"}), "revokes certificates that nobody shows"),
+        (listeners({"sni_certfiles": ["b.pem"]}), "needs tls_certfile"),
         (listeners({"proxies": ["everybody"]}), "write an address or a network"),
         (listeners({"websocket_path": "mqtt"}), "websocket_path"),
         ('rules=[{"publish": ["a#"]}]', "this is no topic filter"),
