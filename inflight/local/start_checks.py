@@ -15,7 +15,7 @@ from urllib.parse import urlparse
 from inflight.local.data_directory import data_directory_faults, directory_fault, is_in_use
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.password_file import read_password_file
-from sinks.mqtt.access.tokens import read_token_key
+from sinks.mqtt.access.token_keys import read_token_keys
 from sinks.mqtt.listeners.tls import tls_context
 from sinks.mqtt.settings import NO_LISTENER
 from streaming.config.section import KeyPath
@@ -106,13 +106,15 @@ def one_broker_faults(settings: Settings) -> Faults:
 def gateway_file_faults(settings: Settings) -> Faults:
     """Checks the certificates of all listeners, and the files of users and keys."""
     login = settings.gateway.login
-    readers: dict[str, Callable[[Path], object]] = {"password_file": read_password_file, "token_keyfile": read_token_key}
+    readers: dict[str, Callable[[Path], object]] = {"password_file": read_password_file, "token_keyfile": read_token_keys}
     for name, read in readers.items():
         if path := getattr(login, name):
             try:
                 read(Path(path))
             except UnusableFile as error:
                 yield ("gateway", "login", name), str(error)
+    if (path := login.token_jwks_cafile) and (fault := _unreadable(Path(path))):
+        yield ("gateway", "login", "token_jwks_cafile"), fault
     for index, listener in enumerate(settings.listeners):
         faults = [
             (("listeners", index, name), fault)

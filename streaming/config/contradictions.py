@@ -125,6 +125,7 @@ def _throttle_problems(throttle: ThrottleSettings) -> Problems:
 
 def _access_problems(settings: Configuration) -> Problems:
     gateway = settings.gateway
+    yield from _token_problems(gateway.login)
     if gateway.port != NO_LISTENER:
         yield from _login_problems(gateway.plain_listener, gateway.login, ("gateway",))
     elif not settings.listeners:
@@ -147,12 +148,20 @@ def _listener_problems(listener: ListenerSettings, login: LoginSettings, path: K
         yield from _login_problems(listener, login, path)
 
 
+def _token_problems(login: LoginSettings) -> Problems:
+    if login.token_keyfile and login.token_jwks_url:
+        yield ("gateway", "login", "token_jwks_url"), "is given beside token_keyfile: the keys have one source, remove the other"
+    if login.token_jwks_cafile and not login.token_jwks_url:
+        yield ("gateway", "login", "token_jwks_cafile"), "is for a server that nobody asks: set token_jwks_url, or remove it"
+
+
 def _login_problems(listener: ListenerSettings, login: LoginSettings, path: KeyPath) -> Problems:
     if not login.is_configured and not listener.lets_anonymous_in(is_login_configured=False):
         yield (
             (*path, "host"),
             f"is {listener.host}, which others reach, and nobody could log in there: set gateway.login.password_file or "
-            "gateway.login.token_keyfile, ask for client certificates in [[listeners]], or say anonymous = true for everybody",
+            "gateway.login.token_keyfile or token_jwks_url, ask for client certificates in [[listeners]], or say anonymous = "
+            "true for everybody",
         )
 
 

@@ -22,9 +22,9 @@ def lost_access_control(in_force: Settings, new: Settings) -> list[str]:
 
 def _lost_logins(before: LoginSettings, after: LoginSettings) -> Iterator[str]:
     if before.is_configured and not after.is_configured:
-        keys = [f"gateway.login.{key}" for key in ("password_file", "token_keyfile") if getattr(before, key)]
+        keys = [f"gateway.login.{key}" for key in ("password_file", "token_keyfile", "token_jwks_url") if getattr(before, key)]
         yield f"{' and '.join(keys)} {'is' if len(keys) == 1 else 'are'} gone: devices could connect without a login"
-    if before.token_keyfile and after.token_keyfile:
+    if before.has_tokens and after.has_tokens:
         default = LoginSettings()
         for key in _TOKEN_CHECKS:
             if getattr(before, key) != getattr(default, key) == getattr(after, key):

@@ -18,6 +18,7 @@ from cryptography.x509.oid import NameOID
 from sinks.mqtt.access.certificates import CertificateUser, user_of_certificate
 from sinks.mqtt.access.grant import User
 from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.access.token_keys import TokenKey
 from sinks.mqtt.access.tokens import Tokens, looks_like_token
 from sinks.mqtt.access.usernames import is_username
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
@@ -39,7 +40,8 @@ class JsonWebTokens(Target):
     def __init__(self, directory: Path) -> None:
         super().__init__(directory)
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._tokens = Tokens(LoginSettings(), self._key.public_key(), clock_s=lambda: _NOW_S)
+        keys = (TokenKey(self._key.public_key()),)
+        self._tokens = Tokens(LoginSettings(), lambda: keys, clock_s=lambda: _NOW_S)
 
     def feed(self, dice: random.Random) -> bool:
         claims = {"sub": dice.choice(_NAMES), "exp": 4_000_000_000}

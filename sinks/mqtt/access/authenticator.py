@@ -17,11 +17,13 @@ from sinks.mqtt.access.backoff import FailedLogins
 from sinks.mqtt.access.certificates import Certificate, CertificateUser, user_of_certificate
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import ANONYMOUS, Grant, LoginRefusal, LoginRefused, User
+from sinks.mqtt.access.key_server import KeyServer
 from sinks.mqtt.access.password_file import read_password_file
 from sinks.mqtt.access.passwords import PasswordHash, Passwords
 from sinks.mqtt.access.rules import Rules
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
+from sinks.mqtt.access.token_keys import TokenKey, read_token_keys
+from sinks.mqtt.access.tokens import Tokens, looks_like_token
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
@@ -76,6 +78,7 @@ class Authenticator:
         self._settings = settings.login
         self._passwords: Passwords | None = None
         self._tokens: Tokens | None = None
+        self._key_server: KeyServer | None = None
         self._failed = FailedLogins(settings.login)
         self._refusals = RefusalLog(counters.logins_refused, _log.warning, "login_refused", "more_logins_refused", label="reason")
         self._loop = asyncio.get_running_loop()
@@ -87,16 +90,19 @@ class Authenticator:
         """Applies other ways to log in and other rules to new CONNECTs. If it raises UnusableFile, nothing has changed."""
         login = settings.login
         files = WatchedFiles((login.password_file, login.token_keyfile))
-        users, tokens = self._read_users(login), _read_tokens(login)
+        users, keys = self._read_users(login), _read_keys(login)
         if not login.password_file:
             self._passwords = None
         elif self._passwords is None or login.password_cache_ms != self._settings.password_cache_ms:
             self._passwords = Passwords(login.password_cache_ms)
+        if self._key_server is None or _key_server_of(login) != _key_server_of(self._settings):
+            self._close_key_server()
+            self._key_server = KeyServer(login, self._now_ms) if login.token_jwks_url else None
         self._settings = login
         self._rules = Rules(settings.rules)
         self._files = files
         self._failed.reconfigure(login)
-        self._use(users, tokens)
+        self._use(users, keys)
 
     def authenticate(
         self, connect: Connect, client_id: str, peer: Peer, done: Callable[[AuthResult], None], now_ms: int
@@ -113,13 +119,16 @@ class Authenticator:
     def poll(self, *, read_files: bool = False) -> None:
         """Reads changed files, or all (read_files). Unusable ones leave the old users in force. Call it every second."""
         self._refusals.flush()
+        if self._key_server is not None:
+            self._key_server.poll()
         if self._files.changed() or read_files:
             try:
-                self._use(self._read_users(self._settings), _read_tokens(self._settings))
+                self._use(self._read_users(self._settings), _read_keys(self._settings))
             except UnusableFile as error:
                 _log.error("users_not_taken", problem=str(error), action="those before it stay in force")
 
     def close(self) -> None:
+        self._close_key_server()
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     # --- authentication -------------------------------------------------------------------------------------------------------
@@ -205,15 +214,27 @@ class Authenticator:
         in_force = self._passwords is not None and login.password_file == self._settings.password_file and self._passwords.users
         return read_password_file(Path(login.password_file), is_reload=bool(in_force))
 
-    def _use(self, users: Mapping[str, str], tokens: Tokens | None) -> None:
-        self._tokens = tokens
+    def _close_key_server(self) -> None:
+        if self._key_server is not None:
+            self._key_server.close()
+
+    def _use(self, users: Mapping[str, str], keys: tuple[TokenKey, ...]) -> None:
+        server = self._key_server
+        if server is not None:
+            self._tokens = Tokens(self._settings, lambda: server.keys, server.report_unknown)
+        else:
+            self._tokens = Tokens(self._settings, lambda: keys) if keys else None
         if self._passwords is not None:
             self._passwords.users = users
             _log.info("users_read", file=self._settings.password_file, users=len(users))
 
 
-def _read_tokens(login: LoginSettings) -> Tokens | None:
-    return Tokens(login, read_token_key(Path(login.token_keyfile))) if login.token_keyfile else None
+def _read_keys(login: LoginSettings) -> tuple[TokenKey, ...]:
+    return read_token_keys(Path(login.token_keyfile)) if login.token_keyfile else ()
+
+
+def _key_server_of(login: LoginSettings) -> tuple[str, str, int]:
+    return login.token_jwks_url, login.token_jwks_cafile, login.token_jwks_refresh_ms
 
 
 def _lower_priority() -> None:

@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Final
 
+from sinks.mqtt.access.token_keys import check_key_server
 from sinks.mqtt_topics import is_topic_filter
-from state.setting import DAY, Setting
+from state.setting import DAY, SECOND, Setting
 
 TOKEN_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 """Only algorithms with a public key. With a shared key, everybody who can verify a token could make one."""
@@ -30,7 +31,17 @@ class LoginSettings:
     ).default(86_400_000)
     max_waiting: int = 1_000
     """Passwords that wait to be hashed, 20 ms each. Beyond, connect_timeout_ms would pass, so CONNECT is refused with 0x89."""
-    token_keyfile: str = Setting("PEM file of the public key that verifies JSON Web Tokens; empty = no tokens").default("")
+    token_keyfile: str = Setting(
+        "file of the public key that verifies JSON Web Tokens, in PEM, or of several as a JSON Web Key Set; empty = none"
+    ).default("")
+    token_jwks_url: str = Setting(
+        "URL from which a gateway reads these keys as a JSON Web Key Set instead, at https, or at this machine; empty = none",
+        check=check_key_server,
+    ).default("")
+    token_jwks_cafile: str = Setting("PEM file of the authorities of that server; empty = those of the system").default("")
+    token_jwks_refresh_ms: int = Setting(
+        "the keys are read again after this long, and when a token names an unknown one, at most every 10 s", (SECOND, DAY)
+    ).default(300_000)
     token_algorithms: tuple[str, ...] = Setting(
         f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1, check=_check_algorithm
     ).default(("RS256", "ES256"))
@@ -48,7 +59,11 @@ class LoginSettings:
     @property
     def is_configured(self) -> bool:
         """Returns True if there is a way to log in besides client certificates."""
-        return bool(self.password_file or self.token_keyfile)
+        return bool(self.password_file) or self.has_tokens
+
+    @property
+    def has_tokens(self) -> bool:
+        return bool(self.token_keyfile or self.token_jwks_url)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

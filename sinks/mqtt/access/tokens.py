@@ -1,4 +1,4 @@
-"""Verifies JSON Web Tokens (RFC 7519) in the password field with the public key of their issuer.
+"""Verifies JSON Web Tokens (RFC 7519) in the password field with the public keys of their issuer.
 
 | claim | meaning |
 |---|---|
@@ -10,17 +10,14 @@
 """
 
 import time
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, cast
 
 import jwt
-from cryptography.hazmat.primitives.asymmetric.types import PublicKeyTypes
-from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.access.token_keys import TokenKey
 from sinks.mqtt.access.usernames import is_username
 
 _CLOCK_SKEW_S: Final = 10
@@ -33,47 +30,65 @@ def looks_like_token(password: bytes) -> bool:
     return password.startswith(b"eyJ") and password.count(b".") == _PARTS - 1
 
 
-def read_token_key(path: Path) -> PublicKeyTypes:
-    """Raises UnusableFile."""
-    try:
-        return load_pem_public_key(path.read_bytes())
-    except OSError as error:
-        raise UnusableFile(f"{path} cannot be read: {error.strerror}. gateway.login.token_keyfile names it.") from error
-    except ValueError as error:
-        raise UnusableFile(
-            f"{path} is not a public key in PEM: {error}. Give the public key of their issuer (openssl pkey -pubout)."
-        ) from error
-
-
 class Tokens:
-    """Verifies tokens. key: of their issuer. clock_s: Unix time."""
+    """Verifies tokens.
 
-    def __init__(self, settings: LoginSettings, key: PublicKeyTypes, clock_s: Callable[[], float] = time.time) -> None:
+    Args:
+        keys: Returns the public keys of their issuer.
+        report_unknown: Is called for a token that none of the keys fits.
+        clock_s: Unix time.
+    """
+
+    def __init__(
+        self,
+        settings: LoginSettings,
+        keys: Callable[[], Sequence[TokenKey]],
+        report_unknown: Callable[[], None] = lambda: None,
+        clock_s: Callable[[], float] = time.time,
+    ) -> None:
         self._settings = settings
+        self._keys = keys
+        self._report_unknown = report_unknown
         self._clock_s = clock_s
-        self._key: Any = key
 
     def user_of(self, token: bytes, username: str | None) -> User | LoginRefused:
         """username: from CONNECT; if there is one, it has to be the token's."""
         settings = self._settings
         try:
-            claims = jwt.decode(
-                token,
-                self._key,
-                algorithms=list(settings.token_algorithms),
-                issuer=settings.token_issuer or None,
-                audience=settings.token_audience or None,
-                leeway=_CLOCK_SKEW_S,
-                options={
-                    "require": ["exp", settings.token_username_claim],
-                    "verify_aud": bool(settings.token_audience),
-                },
-            )
+            claims = self._verified_claims(token)
             _check_times(claims)
             valid_s = int(claims["exp"]) + _CLOCK_SKEW_S - self._clock_s()
             return _user_of(claims, settings.token_username_claim, username, valid_ms=max(0, int(valid_s * 1_000)))
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             return LoginRefused(LoginRefusal.TOKEN, f"{type(error).__name__}: {error}")
+
+    def _verified_claims(self, token: bytes) -> dict[str, Any]:
+        """Tries the keys that fit, which are several if the token names none. Raises jwt.PyJWTError, TypeError."""
+        settings = self._settings
+        header = jwt.get_unverified_header(token)
+        refused: Exception = jwt.InvalidKeyError(
+            f"no key of the issuer fits kid {header.get('kid')!r} and alg {header.get('alg')!r}"
+        )
+        keys = [key for key in self._keys() if key.fits(header)]
+        if not keys:
+            self._report_unknown()
+        for key in keys:
+            try:
+                return jwt.decode(
+                    token,
+                    cast(Any, key.key),
+                    algorithms=list(settings.token_algorithms),
+                    issuer=settings.token_issuer or None,
+                    audience=settings.token_audience or None,
+                    leeway=_CLOCK_SKEW_S,
+                    options={
+                        "require": ["exp", settings.token_username_claim],
+                        "verify_aud": bool(settings.token_audience),
+                    },
+                )
+            except (jwt.InvalidSignatureError, jwt.InvalidKeyError, TypeError) as error:  # TypeError: a key of another type
+                refused = error
+        raise refused
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:

@@ -88,6 +88,8 @@ def test_anonymous_access_must_be_configured() -> None:
         ('rules=[{"users": []}]', "users"),
         ('gateway.login.token_algorithms=["HS256"]', "these are possible: RS256"),
         ('gateway.login.token_algorithms=["none"]', "these are possible: RS256"),
+        ("gateway.login.token_jwks_url=http://example.com/keys", "write an https:// URL"),
+        ("gateway.login.token_jwks_cafile=ca.pem", "set token_jwks_url"),
         ("gateway.port=-1", "there must be [[listeners]]"),
     ],
 )

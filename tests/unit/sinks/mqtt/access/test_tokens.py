@@ -14,17 +14,26 @@ from hypothesis import strategies as st
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.access.tokens import Tokens, looks_like_token, read_token_key
+from sinks.mqtt.access.token_keys import TokenKey, read_token_keys
+from sinks.mqtt.access.tokens import Tokens, looks_like_token
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW_S = int(time.time())
-TOKENS = Tokens(LoginSettings(), KEY.public_key(), clock_s=lambda: NOW_S)
+ONE_KEY = (TokenKey(KEY.public_key()),)
+TOKENS = Tokens(LoginSettings(), lambda: ONE_KEY, clock_s=lambda: NOW_S)
 
 
-def token(claims: dict[str, Any] | None = None, *, key: Any = KEY, algorithm: str = "ES256", without: str = "") -> bytes:
+def token(
+    claims: dict[str, Any] | None = None,
+    *,
+    key: Any = KEY,
+    algorithm: str = "ES256",
+    key_id: str | None = None,
+    without: str = "",
+) -> bytes:
     said = {"sub": "ada", "exp": NOW_S + 3_600, **(claims or {})}
     said.pop(without, None)
-    return jwt.encode(said, key, algorithm=algorithm).encode()
+    return jwt.encode(said, key, algorithm=algorithm, headers={"kid": key_id} if key_id else None).encode()
 
 
 def refused(data: bytes, *, tokens: Tokens = TOKENS, username: str | None = None) -> str:
@@ -80,7 +89,7 @@ def test_only_the_configured_algorithms_count() -> None:
     refused(body + b"." + base64.urlsafe_b64encode(mac.sign(body, public)).rstrip(b"="))
     rsa_key = rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
     refused(token(key=rsa_key, algorithm="RS256"))
-    only_ed = Tokens(LoginSettings(token_algorithms=("EdDSA",)), KEY.public_key())
+    only_ed = Tokens(LoginSettings(token_algorithms=("EdDSA",)), lambda: ONE_KEY)
     refused(token(), tokens=only_ed)
 
 
@@ -97,7 +106,7 @@ def test_invalid_claims_are_refused(claims: dict[str, Any]) -> None:
 
 def test_issuer_audience_and_user_claim_can_be_asked_for() -> None:
     settings = LoginSettings(token_issuer="us", token_audience="inflight", token_username_claim="device")
-    strict = Tokens(settings, KEY.public_key(), clock_s=lambda: NOW_S)
+    strict = Tokens(settings, lambda: ONE_KEY, clock_s=lambda: NOW_S)
     right = {"iss": "us", "aud": ["inflight", "other"], "device": "d1"}
     assert strict.user_of(token(right), None) == User("d1", valid_ms=3_610_000)
     for wrong in ({"iss": "them"}, {"aud": "other"}, {"device": 7}):
@@ -122,14 +131,56 @@ def test_a_token_is_recognised_by_its_form() -> None:
 def test_a_key_is_a_public_one(tmp_path: Path) -> None:
     path = tmp_path / "key.pem"
     with pytest.raises(UnusableFile, match="No such file"):
-        read_token_key(path)
+        read_token_keys(path)
     private = ed25519.Ed25519PrivateKey.generate()
     path.write_bytes(private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
-    with pytest.raises(UnusableFile, match="not a public key"):
-        read_token_key(path)
+    with pytest.raises(UnusableFile, match="neither a public key"):
+        read_token_keys(path)
     path.write_bytes(private.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    tokens = Tokens(LoginSettings(token_algorithms=("EdDSA",)), read_token_key(path))
+    tokens = Tokens(LoginSettings(token_algorithms=("EdDSA",)), lambda: read_token_keys(path))
     assert isinstance(tokens.user_of(token(key=private, algorithm="EdDSA"), None), User)
+
+
+def test_a_token_is_verified_by_the_key_that_it_names() -> None:
+    other, rsa_key = ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(public_exponent=65_537, key_size=2_048)
+    keys = (TokenKey(rsa_key.public_key(), "c", "RS256"), TokenKey(KEY.public_key(), "a"), TokenKey(other.public_key(), "b"))
+    unknown = []
+    tokens = Tokens(LoginSettings(), lambda: keys, lambda: unknown.append(1), clock_s=lambda: NOW_S)
+    for key, key_id in ((KEY, "a"), (other, "b"), (KEY, None), (other, None)):
+        assert isinstance(tokens.user_of(token(key=key, key_id=key_id), None), User)
+    assert isinstance(tokens.user_of(token(key=rsa_key, key_id="c", algorithm="RS256"), None), User)
+    refused(token(key=KEY, key_id="b"), tokens=tokens)
+    refused(token(key=ec.generate_private_key(ec.SECP256R1())), tokens=tokens)
+    refused(token(key=rsa_key, key_id="c", algorithm="RS512"), tokens=tokens)
+    assert len(unknown) == 1
+    assert "no key of the issuer fits kid 'd'" in refused(token(key=KEY, key_id="d"), tokens=tokens)
+    assert len(unknown) == 2
+
+
+def key_set(*entries: dict[str, Any]) -> bytes:
+    return json.dumps({"keys": entries}).encode()
+
+
+def as_jwk(key: ec.EllipticCurvePrivateKey, **fields: str) -> dict[str, Any]:
+    return {**jwt.algorithms.ECAlgorithm.to_jwk(key.public_key(), as_dict=True), **fields}
+
+
+def test_a_key_file_may_be_a_set_of_keys(tmp_path: Path) -> None:
+    path = tmp_path / "jwks.json"
+    path.write_bytes(
+        key_set(
+            as_jwk(KEY, kid="a", alg="ES256", use="sig"),
+            as_jwk(KEY, kid="b", use="enc"),
+            {"kty": "oct", "k": "c2hhcmVk", "kid": "c"},
+            {"kty": "new", "kid": "d"},
+            {"kty": "EC", "kid": "e"},
+        )
+    )
+    assert [(key.key_id, key.algorithm) for key in read_token_keys(path)] == [("a", "ES256")]
+    for useless in (key_set(), key_set({"kty": "oct", "k": "c2hhcmVk"}), b"{}", b'{"keys": 7}', b"{broken"):
+        path.write_bytes(useless)
+        with pytest.raises(UnusableFile, match=r"jwks\.json is neither a public key in PEM nor a JSON Web Key Set"):
+            read_token_keys(path)
 
 
 @given(st.lists(st.binary(max_size=60), min_size=3, max_size=3), st.one_of(st.none(), st.text(max_size=5)))
