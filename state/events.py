@@ -8,9 +8,12 @@ was answered as soon as they were in the log.
 """
 
 from enum import IntFlag
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from state.model import NO_PROPERTIES, Message, PacketId, Position, PublishProperties, QoS, ReasonCode, Subscription, Value, Will
+
+PROTOCOL_NAMES: Final = {3: "3.1", 4: "3.1.1", 5: "5"}
+"""The versions of MQTT by their protocol level in CONNECT."""
 
 
 class Capability(IntFlag):
@@ -29,7 +32,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     Attributes:
         connection_id: Assigned when the CONNECT was read.
         commands_partition: The partition from which the gateway of the connection reads commands.
-        protocol_version: 4 (MQTT 3.1.1) or 5.
+        protocol_version: 3 (MQTT 3.1), 4 (MQTT 3.1.1) or 5.
         clean_start: Clean Start, or MQTT 3.1.1's clean session.
         session_expiry_interval_s: None = the configured default, because an MQTT 3.1.1 client with a kept session cannot give
             one.

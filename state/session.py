@@ -24,6 +24,7 @@ from state.commands import AcceptConnection, CloseConnection, Command, DropAwait
 from state.connection import SessionConnection
 from state.errors import ProtocolViolation
 from state.events import (
+    PROTOCOL_NAMES,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
@@ -369,7 +370,7 @@ class Session:
         with_routing = self.settings.routing
         self.connection = connection
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
-        activation.record(Transition.CONNECTED, detail=f"MQTT {'5' if event.protocol_version >= 5 else '3.1.1'}")
+        activation.record(Transition.CONNECTED, detail=f"MQTT {PROTOCOL_NAMES.get(event.protocol_version, '3.1.1')}")
         activation.add(
             AcceptConnection(
                 connection_id=connection.connection_id,

@@ -1,9 +1,14 @@
 """Converts MQTT 3.1.1 packets to values and back, strictly by the standard. No maintained library has only this codec.
 
+MQTT 3.1 differs in the name in CONNECT, has no session present flag in CONNACK, and needs a client id. Its packets with DUP
+other than PUBLISH are malformed here, too.
+
 Every deviation is a `ProtocolViolation`. MQTT 3.1.1 cannot tell the client the reason, so the reason code is for metrics only.
 """
 
 from typing import Final
+
+from msgspec.structs import replace
 
 from sinks.mqtt.codec import framing
 from sinks.mqtt.codec.packets import (
@@ -30,9 +35,11 @@ from state.errors import ProtocolViolation
 from state.model import PacketId, QoS, ReasonCode, Subscription, Will
 
 PROTOCOL_LEVEL: Final = 4
+PROTOCOL_LEVEL_3_1: Final = 3
 BRIDGE_BIT: Final = 0x80
 """Brokers set it in the level when they connect as a bridge, as Mosquitto does by default. Nothing depends on it here."""
 
+_LEVELS: Final = {"MQTT": PROTOCOL_LEVEL, "MQIsdp": PROTOCOL_LEVEL_3_1}
 _QOS: Final = tuple(QoS)
 _RETURN_CODES: Final[dict[int, int]] = {
     ReasonCode.SUCCESS: 0,
@@ -138,8 +145,9 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
 
 def _decode_connect(reader: _BodyReader) -> Connect:
     """Decodes a CONNECT. Each part of the payload is there exactly if its flag says so, in this order [MQTT-3.1.2-9]."""
-    if reader.text() != "MQTT" or reader.byte() & ~BRIDGE_BIT != PROTOCOL_LEVEL:
-        raise ProtocolViolation("not MQTT 3.1.1", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
+    name, level = reader.text(), reader.byte() & ~BRIDGE_BIT
+    if _LEVELS.get(name) != level:
+        raise ProtocolViolation("not MQTT 3.1 or 3.1.1", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
     flags = reader.byte()
     has_username, has_password, has_will = bool(flags & 0x80), bool(flags & 0x40), bool(flags & 0x04)
     if flags & 0x01:
@@ -161,7 +169,7 @@ def _decode_connect(reader: _BodyReader) -> Connect:
     password = reader.binary() if has_password else None
     reader.end()
     return Connect(
-        protocol_version=PROTOCOL_LEVEL,
+        protocol_version=level,
         client_id=client_id,
         clean_start=clean_start,
         session_expiry_interval_s=0 if clean_start else None,
@@ -239,6 +247,11 @@ def encode(packet: ServerPacket) -> bytes:
             return bytes((0x20, 2, packet.session_present and not return_code, return_code))  # [MQTT-3.2.2-6]
         case Disconnect():
             return b""
+
+
+def encode_3_1(packet: ServerPacket) -> bytes:
+    """Encodes a packet of MQTT 3.1, whose CONNACK has no session present flag. Raises as `encode`."""
+    return encode(replace(packet, session_present=False) if isinstance(packet, ConnAck) else packet)
 
 
 def encode_publish(

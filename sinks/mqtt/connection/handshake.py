@@ -43,6 +43,7 @@ class Codec(msgspec.Struct, frozen=True):
 
 
 V311: Final = Codec(v311.PROTOCOL_LEVEL, v311.decode, v311.encode, v311.encode_publish)
+V31: Final = Codec(v311.PROTOCOL_LEVEL_3_1, v311.decode, v311.encode_3_1, v311.encode_publish)
 V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode, v5.encode_publish)
 
 
@@ -75,14 +76,16 @@ def choose_codec(packet: bytes, body_start: int) -> Codec:
             break
     else:
         raise ConnectionRefused("not MQTT", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION, codec=None)
-    if name == _NAME and level in (V311.protocol_version, V311.protocol_version | v311.BRIDGE_BIT):
+    if name == _NAME and level & ~v311.BRIDGE_BIT == V311.protocol_version:
         return V311
+    if name == _NAME_OF_MQTT_3_1 and level & ~v311.BRIDGE_BIT == V31.protocol_version:
+        return V31
     if name == _NAME and level == V5.protocol_version:
         return V5
     # The form of the answer is the one that the client expects: a bridge that asks for too much tries again with less.
     is_newer = name == _NAME and level & ~v311.BRIDGE_BIT >= V5.protocol_version
     raise ConnectionRefused(
-        f"MQTT protocol level {level}, supported are 4 (3.1.1) and 5",
+        f"MQTT protocol level {level}, supported are 3 (3.1), 4 (3.1.1) and 5",
         reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION,
         codec=V5 if is_newer else V311,
     )
@@ -119,9 +122,9 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
             "no authentication method is offered [MQTT-4.12.0-1]", reason_code=ReasonCode.BAD_AUTHENTICATION_METHOD, codec=codec
         )
     client_id = connect.client_id
-    if not client_id and codec is V311 and not connect.clean_start:
+    if not client_id and (codec is V31 or (codec is V311 and not connect.clean_start)):
         raise ConnectionRefused(
-            "no client id, but a session to keep [MQTT-3.1.3-8] of MQTT 3.1.1",
+            "no client id, but a session to keep [MQTT-3.1.3-8] of MQTT 3.1.1, or MQTT 3.1",
             reason_code=ReasonCode.CLIENT_ID_NOT_VALID,
             codec=codec,
         )

@@ -90,7 +90,7 @@ def test_the_client_certificate_is_the_login(gateway: GatewayUnderTest, authorit
     assert gateway.kafka.of("eve", ClientConnected) == []
 
 
-@pytest.mark.parametrize("version", [paho.MQTTv311, paho.MQTTv5])
+@pytest.mark.parametrize("version", [paho.MQTTv31, paho.MQTTv311, paho.MQTTv5])
 def test_paho_publishes_and_receives_over_tls(gateway: GatewayUnderTest, authority: Authority, version: int) -> None:
     client_id = f"paho-{version}"
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version)

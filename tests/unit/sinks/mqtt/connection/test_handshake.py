@@ -2,8 +2,8 @@
 
 import pytest
 
-from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.handshake import V5, V311, ConnectionRefused, connack, connected_event, read_connect
+from sinks.mqtt.codec.packets import ConnAck, Connect, PubAck
+from sinks.mqtt.connection.handshake import V5, V31, V311, ConnectionRefused, connack, connected_event, read_connect
 from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
@@ -36,16 +36,25 @@ def test_a_bridge_of_mqtt_3_1_1_is_a_client_like_others() -> None:
     assert asked.protocol_version == 4
 
 
+@pytest.mark.parametrize("level", [3, 0x83])
+def test_mqtt_3_1_is_spoken_without_a_session_present_flag(level: int) -> None:
+    data = connect(name="MQIsdp", level=level, flags=0)
+    codec, asked = read_connect(data, body_start(data), SETTINGS, PARTS)
+    assert (codec, asked.protocol_version, asked.clean_start, asked.session_expiry_interval_s) == (V31, 3, False, None)
+    assert codec.encode(ConnAck(session_present=True)) == bytes.fromhex("20020000")
+    assert codec.encode(PubAck(packet_id=7)) == bytes.fromhex("40020007")
+
+
 @pytest.mark.parametrize(
     ("data", "answer"),
     [
-        (connect(name="MQIsdp", level=3), "20020001"),
+        (connect(name="MQIsdp", level=3, payload=text("")), "20020002"),
+        (connect(name="MQIsdp", level=2), "20020001"),
         (connect(level=3), "20020001"),
         (connect(level=0), "20020001"),
         (connect(level=6), "2003008400"),
         (connect(level=0x85), "2003008400"),
         (connect(level=0x83), "20020001"),
-        (connect(name="MQIsdp", level=0x83), "20020001"),
         (connect(name="MQIsdp", level=4), "20020001"),
         (connect(name="HTTP"), ""),
         (packet(0x10), ""),
