@@ -10,6 +10,7 @@ SHELL := /bin/bash
 BIN := .venv/bin
 INTEROP := .cache/interop
 MUTATION := .cache/mutation
+SITE := .cache/site
 INSTALLED := .venv/.installed
 MINIMUM_JAVA := 17
 
@@ -165,9 +166,30 @@ $(INTEROP)/node_modules/mqtt/package.json: | interop-tools
 	@mkdir -p $(INTEROP)
 	npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error mqtt@5
 
+# ---- documents -----------------------------------------------------------------------------------------------------------------
+
+.PHONY: docs
+docs: $(SITE)/.installed ## Build the site of docs/ into build/site: every link and anchor is checked, and nothing is loaded from elsewhere
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	if grep -rnoE '(src=|<link rel="(stylesheet|preload|preconnect|icon)"[^>]* href=)"?(https?:)?//[^"> ]*|url\((https?:)?//[^)]*' build/site --include=*.html --include=*.css; then
+		echo "the site loads these from elsewhere" >&2; exit 1
+	fi
+	echo "open build/site/index.html"
+
+.PHONY: docs-serve
+docs-serve: $(SITE)/.installed ## Show the site at http://127.0.0.1:8000, and show it again after each change of a page
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs serve --strict
+
+# What builds the site is in an environment of its own: nothing else needs it.
+$(SITE)/.installed: docs/generate/requirements.txt
+	@python="$$($(find_python))"
+	"$${python:?Python 3.11 or newer is needed}" -m venv $(SITE)
+	$(SITE)/bin/python -m pip install --disable-pip-version-check --quiet --require-hashes --requirement docs/generate/requirements.txt
+	touch $@
+
 .PHONY: pictures
 pictures: jars interop-tools ## Take the pictures in docs/ anew: console, status, top; four minutes
-	@$(BIN)/python docs/take_pictures.py
+	@$(BIN)/python docs/generate/take_pictures.py
 
 .PHONY: bench
 bench: jars ## Measure latency and throughput on this machine

@@ -1,4 +1,4 @@
-// Runs a device behind a broker with MQTT.js, for the bridge's mode `device` (docs/bridge.md).
+// Runs a device behind a broker with MQTT.js, for the bridge's mode `device` (docs/guides/bridge.md).
 //
 //     node examples/bridge_device.mjs mqtt://HOST:PORT CLIENT_ID
 //

@@ -1,4 +1,4 @@
-"""Runs a device behind a broker with paho-mqtt and MQTT 5, for the bridge's mode `device` (docs/bridge.md).
+"""Runs a device behind a broker with paho-mqtt and MQTT 5, for the bridge's mode `device` (docs/guides/bridge.md).
 
     python examples/bridge_device.py HOST PORT CLIENT_ID
 

@@ -1,4 +1,4 @@
-"""Publishes to whoever subscribes to a topic, and sends one message to many clients by name (docs/producer.md).
+"""Publishes to whoever subscribes to a topic, and sends one message to many clients by name (docs/guides/producer.md).
 
     python examples/publish.py KAFKA [PREFIX]
 

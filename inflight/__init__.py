@@ -1,6 +1,6 @@
 """Inflight delivers messages between Kafka and MQTT devices, and does not lose them.
 
-What a backend imports: `from inflight import Producer` (docs/producer.md). It needs neither Java nor Spark.
+What a backend imports: `from inflight import Producer` (docs/guides/producer.md). It needs neither Java nor Spark.
 What people type is the command `inflight` (inflight/cli).
 """
 

@@ -1,4 +1,4 @@
-"""Serves the counters of a gateway or bridge to Prometheus (docs/metrics.md).
+"""Serves the counters of a gateway or bridge to Prometheus (docs/reference/metrics.md).
 
 The counters are plain integers that only the event loop's thread changes: a prometheus-client counter takes a lock per packet.
 """

@@ -67,7 +67,7 @@ class SendPublish(Value, frozen=True, tag=2):
         expiry_interval_s: The time to live that is left; None = the message does not expire.
         message_id: Constant over resends and connections. A bridge names the message to its device by it.
         position: The message's position while a gateway may have sent it by the fast path without the session knowing
-            (docs/protocol.md, 7); None = no gateway can have sent it.
+            (protocol.md, 7); None = no gateway can have sent it.
         subscription_ids: Subscription Identifiers of a routed message [MQTT-3.3.4-3].
     """
 
@@ -134,7 +134,7 @@ class CloseConnection(Value, frozen=True, tag=6):
 
 
 class OpenFastPath(Value, frozen=True, tag=7):
-    """Grants the fast path: the gateway may send messages of this client before the session has read them (docs/protocol.md, 7).
+    """Grants the fast path: the gateway may send messages of this client before the session has read them (protocol.md, 7).
 
     after: the highest position that the session has handled, in the partition of this client's messages.
     adopted: the offset of the highest `FastSent` of this connection that the session has read; -1 = none yet.
@@ -224,7 +224,7 @@ class SendReceipt(Value, frozen=True, tag=22):
     """Write the receipt of a message to `inflight.receipts`.
 
     Attributes:
-        response_topic: The message's, which may name a client that gets the receipt too (docs/receipts.md).
+        response_topic: The message's, which may name a client that gets the receipt too (docs/reference/receipts.md).
     """
 
     receipt: Receipt

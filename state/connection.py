@@ -18,7 +18,7 @@ class PathState(Enum):
 
 @dataclass(slots=True, kw_only=True)
 class SessionFastPath:
-    """Records what the gateway of a connection may send before the session has read it (docs/protocol.md, section 7).
+    """Records what the gateway of a connection may send before the session has read it (protocol.md, section 7).
 
     Attributes:
         opened_after: `after` of the first grant since the path was last closed; None = no grant yet.

@@ -187,7 +187,7 @@ class MessageReturned(Value, frozen=True, tag=11):
 
 
 class FastSent(Value, frozen=True, tag=12):
-    """The gateway accepted an offer. It writes the message once this record is in the log (docs/protocol.md, 7).
+    """The gateway accepted an offer. It writes the message once this record is in the log (protocol.md, 7).
 
     Attributes:
         previous: The offset that the grant and the messages sent under it had reached before this message.

@@ -13,7 +13,7 @@ import msgspec
 MAX_PACKET_ID: Final = 65_535
 MAX_SESSION_PACKET_ID: Final = 32_767
 MIN_FAST_PACKET_ID: Final = 32_768
-"""Sessions use the packet ids up to MAX_SESSION_PACKET_ID. Gateways use the others for the fast path (docs/protocol.md, 7)."""
+"""Sessions use the packet ids up to MAX_SESSION_PACKET_ID. Gateways use the others for the fast path (protocol.md, 7)."""
 NEVER_EXPIRES_S: Final = 0xFFFF_FFFF
 """MQTT 5 Session Expiry Interval that means "never" [MQTT-3.1.2.11.2]."""
 
@@ -187,7 +187,7 @@ class DeathHistory(Value, frozen=True):
 
 
 class Routing(Value, frozen=True):
-    """Says why a routed message comes to a client: the publication and the matching subscriptions (docs/protocol.md, section 8).
+    """Says why a routed message comes to a client: the publication and the matching subscriptions (protocol.md, section 8).
 
     Attributes:
         source: Identifies one partition of the log from which the publication was read (state/records/routing.py).

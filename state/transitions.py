@@ -41,7 +41,7 @@ Rules of the exchange of a message that was given up (rule 8). Its slot and its 
     more. A PUBREL is sent again on reconnect.
 19. Rule 5 holds here too. The oldest exchange is forgotten when there are too many, and all are at the end of the session.
 
-Rule of the fast path (docs/protocol.md, section 7):
+Rule of the fast path (protocol.md, section 7):
 
 20. A message that a gateway sent before the session read it continues under the gateway's packet id. An exchange that the
     session has begun for the same message ends: the gateway has written nothing of it.

@@ -85,7 +85,7 @@ def check_checkpoint_topics(files: CheckpointFiles, settings: "Settings", report
         raise RecordsGone(
             f"Kafka no longer has what the checkpoint {files.path()} has not read:\n{_lines(gone)}\nThese records are gone for "
             f"{use.lost}: the retention of the topic has passed, or somebody has deleted records. Put back a newer copy of the "
-            f"checkpoint if there is one (docs/operations.md, A copy of the checkpoint). If there is none: {use.cure}"
+            f"checkpoint if there is one (docs/operate/upgrade.md, A copy of the checkpoint). If there is none: {use.cure}"
         )
 
 

@@ -162,7 +162,7 @@ class EngineSettings(RecordLimits):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThrottleSettings:
-    """When the engine asks all backends to wait (key * in PREFIX.throttle), and when they may go on. See docs/producer.md."""
+    """When the engine asks all backends to wait (key * in PREFIX.throttle), and when they may go on: docs/guides/producer.md."""
 
     lag_high: int = Setting("records in Kafka that the sessions have not read; 0 = never", (0, 1 << 40)).default(200_000)
     lag_low: int = Setting("backends may go on from here; below lag_high", (0, 1 << 40)).default(40_000)
@@ -174,7 +174,7 @@ class ThrottleSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveSettings:
-    """The second query of the engine: Kafka → the Delta tables of engine.tables_location (docs/archive.md)."""
+    """The second query of the engine: Kafka → the Delta tables of engine.tables_location (docs/operate/archive.md)."""
 
     enabled: bool = Setting("write ledger, dead letters, uplink and receipts to Delta tables").default(False)
     trigger_interval_ms: int = Setting(

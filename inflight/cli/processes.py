@@ -280,7 +280,7 @@ def _repeated_options(config: Path | None, overrides: list[str] | None, *, json_
 
 
 def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
-    """Serve the devices of an MQTT broker that you already run (docs/bridge.md).
+    """Serve the devices of an MQTT broker that you already run (docs/guides/bridge.md).
 
     Prints `ready bridge=NAME broker=HOST:PORT` when they get their messages.
     """

@@ -1,4 +1,4 @@
-"""Implements `publish` (docs/producer.md) and `subscriptions`: what there is for messages that name a topic and no client."""
+"""Implements `publish` (docs/guides/producer.md) and `subscriptions`: for messages that name a topic and no client."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Implements `send`: messages to named clients, by the Producer (docs/producer.md). `publish` has most of its options."""
+"""Implements `send`: messages to named clients, by the Producer (docs/guides/producer.md). `publish` has most of its options."""
 
 import json
 import sys

@@ -45,7 +45,7 @@ class Attempt:
 class SendResult:
     """The message is in Kafka, on all in-sync replicas, once. attempts: all of them; the last one succeeded.
 
-    offset: negative = unknown (docs/producer.md, One record per message).
+    offset: negative = unknown (docs/guides/producer.md, One record per message).
     """
 
     message_id: MessageId

@@ -1,6 +1,6 @@
 """`Producer`: sends messages to devices, and publishes to whoever subscribes, with retry, backoff and throttling.
 
-What a backend sees; docs/producer.md explains it.
+What a backend sees; docs/guides/producer.md explains it.
 
 with Producer("127.0.0.1:9092") as producer:
     result = producer.send("thermostat-7", "commands/target", b"21.5", qos=2)

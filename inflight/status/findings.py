@@ -61,7 +61,7 @@ def lease_expired(holder: LeaseHolder) -> bool:
 def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
     kafka = seen.kafka
     if kafka.refused:
-        action = "check the user of [kafka] and its rights: docs/deployment.md, Users and ACLs"
+        action = "check the user of [kafka] and its rights: docs/operate/install.md, Users and ACLs"
         yield Finding(Severity.CRITICAL, f"Kafka at {kafka.servers} does not let this command look: {kafka.error}", action)
         return
     if kafka.error is not None:
@@ -86,7 +86,7 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
         yield from _matcher_findings(kafka.matchers, seen.limits.lag_low)
     waiting = sum(topic.waiting or 0 for topic in kafka.topics)
     if 0 < seen.limits.lag_high <= waiting:
-        action = "see which part of the micro-batches is long (docs/metrics.md); backends wait meanwhile, and nothing is lost"
+        action = "see what is long in the micro-batches (docs/reference/metrics.md); backends wait meanwhile, and nothing is lost"
         yield Finding(Severity.CRITICAL, f"{waiting:,} records wait for the engine, over throttle.lag_high", action)
     elif 0 < seen.limits.lag_low <= waiting:
         action = "look again in a minute: if there are more then, the engine needs more cores"
@@ -119,7 +119,7 @@ def _held_findings(kafka: KafkaStatus) -> Iterator[Finding]:
         )
         action = (
             "let its backend commit or abort it, or start the backend again with the same transactional.id; else "
-            "`kafka-transactions.sh abort` (docs/operations.md, InflightTransactionOpen)"
+            "`kafka-transactions.sh abort` (docs/operate/alerts.md, InflightTransactionOpen)"
         )
         yield Finding(Severity.CRITICAL, what, action)
 
@@ -145,17 +145,18 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
 
 def _engine_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.ends.is_repeated:
-        yield Finding(Severity.CRITICAL, str(seen.ends), f"{seen.ends.action}; docs/operations.md, InflightEngineEndsRepeatedly")
+        action = f"{seen.ends.action}; docs/operate/alerts.md, InflightEngineEndsRepeatedly"
+        yield Finding(Severity.CRITICAL, str(seen.ends), action)
     if seen.hangs.count:
         hangs = seen.hangs
         what = f"{hangs.count} engines were ended because their query hung, the last one {hangs.at}: {hangs.reason}"
-        yield Finding(Severity.NOTE, what, "docs/operations.md, A query that hangs")
+        yield Finding(Severity.NOTE, what, "docs/operate/troubleshoot.md, A query that hangs")
     engine = seen.process(ENGINE)
     if engine is None:
         return
     batch_s = engine.values.get("inflight_engine_last_micro_batch_seconds", 0)
     if batch_s > _SLOW_BATCH_S:
-        action = "after a start or a standstill it passes; else see docs/operations.md, InflightLagGrows"
+        action = "after a start or a standstill it passes; else see docs/operate/alerts.md, InflightLagGrows"
         yield Finding(Severity.WARNING, f"the last micro-batch took {batch_s:.0f} s", action)
     free = engine.values.get("inflight_engine_free_disk_bytes")
     if free is not None and free < seen.limits.free_disk_low:
@@ -171,7 +172,7 @@ def _session_findings(seen: Measurements) -> Iterator[Finding]:
     if sessions is None:
         return
     if sessions.quarantined:
-        action = "`inflight sessions --where quarantined`; docs/operations.md, A client is quarantined"
+        action = "`inflight sessions --where quarantined`; docs/operate/troubleshoot.md, A client is quarantined"
         yield Finding(Severity.WARNING, f"{sessions.quarantined} clients are quarantined", action)
     if sessions.oldest_s is not None and sessions.oldest_s > _OLD_MESSAGE_S:
         what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"

@@ -1,4 +1,4 @@
-"""Makes the properties of a message for the broker, and reads a device's acknowledgement. docs/bridge.md is the contract.
+"""Makes the properties of a message for the broker, and reads a device's acknowledgement. docs/guides/bridge.md is the contract.
 
 Down, MQTT 5: user properties `inflight-message-id` and `inflight-bridge`; in `device` mode at QoS 1 and 2 also Response Topic
 (where to acknowledge) and Correlation Data (the message id). The backend's own values of those two are then in the user

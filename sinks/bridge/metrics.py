@@ -1,4 +1,4 @@
-"""The counters of a bridge, and their collector for Prometheus (docs/metrics.md)."""
+"""The counters of a bridge, and their collector for Prometheus (docs/reference/metrics.md)."""
 
 from collections import Counter
 from dataclasses import dataclass, field

@@ -13,7 +13,7 @@ class Acknowledgement(StrEnum):
     """Selects whose acknowledgement ends a delivery."""
 
     DEVICE = "device"
-    """The device's own, end to end (docs/bridge.md describes it)."""
+    """The device's own, end to end (docs/guides/bridge.md describes it)."""
     BROKER = "broker"
     """The broker's PUBACK or PUBCOMP. Whether the device got the message is unknown."""
 
@@ -44,7 +44,7 @@ def _show_version(value: object) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BridgeSettings(HostSettings):
-    """The client of an MQTT broker that you already run (`inflight bridge`); docs/bridge.md explains it."""
+    """The client of an MQTT broker that you already run (`inflight bridge`); docs/guides/bridge.md explains it."""
 
     name: str = Setting(
         "client id at the broker, which keeps the bridge's subscriptions by it: the same after a restart, one for each bridge",

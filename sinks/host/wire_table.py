@@ -10,7 +10,7 @@ Rules:
     sent again would be delivered twice. The session retries by its own clock and cannot know of either yet.
  5. A PUBREL that the session sends again on a new connection takes no slot.
  6. An acknowledgement of the wrong kind, or for an unknown packet id, changes nothing: the session judges it.
- 7. A message of the fast path takes its slot when the gateway takes it, and is written when Kafka has it (docs/protocol.md, 7).
+ 7. A message of the fast path takes its slot when the gateway takes it, and is written when Kafka has it (protocol.md, 7).
     Its id must be free for that. Between the two, whatever the session sends under the id is the same message, and is dropped.
 
 Theory of operation. A packet id is in exactly one phase; ABSENT is the phase of every id that nothing has been sent for on this

@@ -100,7 +100,7 @@ class TopicPartitions:
             if now not in (0, count):
                 self._added = PartitionsAdded(
                     f"{topic} has {now} partitions now, and had {count} when this process started. It stops, so that the order "
-                    "of each client's records is kept; start it again (docs/operations.md, Adding partitions)"
+                    "of each client's records is kept; start it again (docs/operate/partitions.md, Adding partitions)"
                 )
                 self._on_added()
                 return

@@ -1,4 +1,4 @@
-"""The counters of a gateway, and their collector for Prometheus (docs/metrics.md)."""
+"""The counters of a gateway, and their collector for Prometheus (docs/reference/metrics.md)."""
 
 from collections import Counter
 from collections.abc import Iterator

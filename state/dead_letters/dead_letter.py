@@ -1,6 +1,6 @@
-"""Makes the dead letters of a message that leaves a session undelivered (docs/protocol.md, section 6).
+"""Makes the dead letters of a message that leaves a session undelivered (protocol.md, section 6).
 
-docs/dead_letters.md explains dead letters to users. The rules, in the order in which `dead_letter` applies them:
+docs/guides/dead_letters.md explains dead letters to users. The rules, in the order in which `dead_letter` applies them:
 
  1. The exchange is the one that the message names (`x-dead-letter-exchange`), else the policy's. The message's own headers count
     only in the queue that it was first sent to, as RabbitMQ's arguments count only in the queue that they declare. If the policy

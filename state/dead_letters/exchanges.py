@@ -1,4 +1,4 @@
-"""Routes dead letters: an exchange and routing keys determine the destinations, as in RabbitMQ (docs/protocol.md, section 6).
+"""Routes dead letters: an exchange and routing keys determine the destinations, as in RabbitMQ (protocol.md, section 6).
 
 An exchange is a list of bindings, each of a key to a destination. Its type says when a binding matches a routing key:
 

@@ -1,4 +1,4 @@
-"""Selects the policy for a client's queue: what happens to messages that die in it (docs/protocol.md, section 6).
+"""Selects the policy for a client's queue: what happens to messages that die in it (protocol.md, section 6).
 
 A policy applies to the clients whose id matches its pattern. If several match, the one with the highest priority applies alone,
 as in RabbitMQ: keys of several policies are not combined. Among equal priorities the first declared one applies.

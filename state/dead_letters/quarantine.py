@@ -15,7 +15,7 @@ as on a timer. Such a failure is a bug or damage. The rules:
     offline session starts again, because its device could not reconnect.
  6. `drop` ends the session as its expiry does: kept events are applied, window and queue leave with `session_ended`, the will is
     published. If that fails, the readable part leaves by rule 4. The unreadable part is only in the dead letter of rule 1.
- 7. A message sent by the fast path (docs/protocol.md, section 7) has one outcome too. A FastSent that the session would adopt is
+ 7. A message sent by the fast path (protocol.md, section 7) has one outcome too. A FastSent that the session would adopt is
     kept by rule 3, and its message is ignored when it is read. A FastSent is not kept if its message has ended by rule 4 or the
     session is unreadable. The next session knows which messages were handled.
 """

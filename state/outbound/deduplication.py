@@ -73,5 +73,5 @@ class ReturnsOfBatch:
 
 
 def message_digest(text: str) -> bytes:
-    """Returns the digest of a message id or return id. Grants carry the same digests (docs/protocol.md, section 7)."""
+    """Returns the digest of a message id or return id. Grants carry the same digests (protocol.md, section 7)."""
     return hashlib.blake2b(text.encode(), digest_size=DIGEST_BYTES).digest()

@@ -1,6 +1,6 @@
 """Ends messages without an acknowledgement: a message expires in the queue, or the session ends.
 
-A message that a gateway may be sending by the fast path does not end before the path is closed (docs/protocol.md, section 7).
+A message that a gateway may be sending by the fast path does not end before the path is closed (protocol.md, section 7).
 """
 
 from typing import Final

@@ -1,4 +1,4 @@
-"""Defines the records of `inflight.receipts`: the outcome of a message in a session (JSON schema: docs/receipt.schema.json).
+"""Defines the records of `inflight.receipts`: the outcome of a message (JSON schema: docs/reference/receipt.schema.json).
 
 Key: the client id. No headers. Value: a `Receipt` as JSON. If the message's response topic is `client:ID`, the same value goes to
 that client as a message too: a record of `inflight.messages` with the headers of state/records/messages.py.

@@ -1,4 +1,4 @@
-"""Defines the records of `inflight.routes`: the connection of a client whose fast path is open, for routers (docs/protocol.md,
+"""Defines the records of `inflight.routes`: the connection of a client whose fast path is open, for routers (protocol.md,
 7).
 
 Key: the client id, so that a client's route is in the partition of its messages. No headers. Value: the version byte, then a

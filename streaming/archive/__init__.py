@@ -1,4 +1,4 @@
-"""The query `archive`: Kafka → Delta tables, each row once (docs/archive.md)."""
+"""The query `archive`: Kafka → Delta tables, each row once (docs/operate/archive.md)."""
 
 from streaming.archive.keeper import ArchiveKeeper
 from streaming.archive.query import start_archive

@@ -98,7 +98,7 @@ class ArchiveKeeper(BackgroundLoop):
         self.last_failure = cause
         _log.error(
             "archive: the query died; the sessions go on, and its records wait for as long as Kafka keeps them. "
-            "It is started again; if it dies again with the same words, see docs/archive.md",
+            "It is started again; if it dies again with the same words, see docs/operate/archive.md",
             cause=self.last_failure,
             failures=self.failures,
             again_in_s=round(pause_s, 1),

@@ -78,7 +78,7 @@ def _check_checkpoint(spark: SparkSession, settings: "Settings") -> None:
     files, report = CheckpointFiles(spark, archive_checkpoint(settings)), check_topics(settings)
     cure = (
         f"Stop the engine, remove {files.path()}, and start it: the archive then reads all that Kafka has, and its tables "
-        "leave out what they have (docs/archive.md, A topic was made anew)"
+        "leave out what they have (docs/operate/archive.md, A topic was made anew)"
     )
     check_damage(files, cure=cure, has_state=False)
     try:

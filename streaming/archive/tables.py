@@ -1,4 +1,4 @@
-"""Declares the tables of the archive, which docs/archive.md describes and people write SQL against.
+"""Declares the tables of the archive, which docs/operate/archive.md describes and people write SQL against.
 
 Names and meanings never change; columns are only added at the end, before `date`.
 """

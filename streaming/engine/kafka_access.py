@@ -120,8 +120,8 @@ class TopicLog:
     """Reads one topic as far as it goes, and writes to any. Connects at first use.
 
     After a KafkaError both clients are closed. The next `read` then returns the whole topic once more. kafka-python's idempotent
-    producer is of no use after a failure (docs/producer.md), so the next `write` has another one. A topic that was deleted and
-    made anew is read from its beginning.
+    producer is of no use after a failure (docs/guides/producer.md), so the next `write` has another one. A topic that was
+    deleted and made anew is read from its beginning.
     """
 
     def __init__(self, settings: Settings, topic: str, *, client_id: str, max_block_ms: int, delivery_timeout_ms: int) -> None:

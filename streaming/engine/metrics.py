@@ -1,4 +1,4 @@
-"""Exports what the engine's driver knows of its query and its sessions to Prometheus (docs/metrics.md)."""
+"""Exports what the engine's driver knows of its query and its sessions to Prometheus (docs/reference/metrics.md)."""
 
 import threading
 import time

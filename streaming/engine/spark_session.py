@@ -1,6 +1,6 @@
 """Starts the Spark session of the engine, with every setting that the pipeline depends on and its reason.
 
-Three ways to run (docs/deployment.md): in a JVM of ours (master `local[…]`); with the driver here and executors on a cluster (any
+Three ways to run (docs/operate/cluster.md): in our JVM (master `local[…]`); with the driver here and executors on a cluster (any
 other master); under spark-submit, which then decides master, jars, memory and Python. Settings of the query are always set here.
 """
 
@@ -228,7 +228,7 @@ def _log_options(settings: SparkSettings) -> str:
 
 
 _DELTA: Final = {
-    # Delta's commands (OPTIMIZE, MERGE) and its tables in SQL. Under spark-submit they come with its jars: docs/archive.md.
+    # Delta's commands (OPTIMIZE, MERGE) and its tables in SQL. Under spark-submit its jars have them: docs/operate/archive.md.
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # Times with their zone, for readers other than Spark; the default is a format that Parquet has deprecated.

@@ -2,7 +2,7 @@
 `dead_letters` of a source (streaming/history/sources).
 
 They go the way of the engine's own dead letters to `client:`, as a `MessageReturned` in `inflight.events`. No backend can write
-one, so the history counts (docs/dead_letters.md). The message keeps its id, and its trace goes on.
+one, so the history counts (docs/guides/dead_letters.md). The message keeps its id, and its trace goes on.
 
 Steps for each portion of dead letters, in this order:
 1. send the events and wait until Kafka has confirmed all of them;

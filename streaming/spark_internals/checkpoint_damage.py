@@ -33,7 +33,7 @@ _OTHER_LAYOUT: Final = re.compile(r"\d+_.*\.(zip|changelog)|.*\.(delta|snapshot)
 _REPARTITION: Final = "inflight.repartition"
 _SESSIONS_CURE: Final = (
     "The sessions cannot be continued without it. Check the disk. Then put back the newest copy of the whole checkpoint "
-    "(docs/operations.md, A copy of the checkpoint): the engine reads again what came after the copy. Without a copy the "
+    "(docs/operate/upgrade.md, A copy of the checkpoint): the engine reads again what came after the copy. Without a copy the "
     "sessions and what waits in them are lost: move the checkpoint away, and the next start makes a new one, which begins at the "
     "old one's position"
 )

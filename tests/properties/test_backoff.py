@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 5, the backoff that the session and the Producer share."""
+"""protocol.md, section 5, the backoff that the session and the Producer share."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""Scenarios of dead letters, with many sessions and their topics. docs/protocol.md, section 6; docs/dead_letters.md."""
+"""Scenarios of dead letters, with many sessions and their topics. protocol.md, section 6; docs/guides/dead_letters.md."""
 
 import json
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""Scenarios about order and loss, as transcripts. docs/protocol.md, sections 2 and 3."""
+"""Scenarios about order and loss, as transcripts. protocol.md, sections 2 and 3."""
 
 import pytest
 

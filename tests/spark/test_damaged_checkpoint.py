@@ -36,7 +36,7 @@ def test_a_damaged_checkpoint_names_its_file_and_what_to_do(kafka: SharedKafka, 
     shutil.rmtree(sessions / "state")
     said = refused()
     assert f"{sessions}/state: missing. It holds all sessions, their queues and timers" in said
-    assert "docs/operations.md, A copy of the checkpoint" in said
+    assert "docs/operate/upgrade.md, A copy of the checkpoint" in said
 
     shutil.rmtree(sessions)
     shutil.copytree(copy, sessions)

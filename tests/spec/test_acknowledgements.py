@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 2: refusals by reason, unknown and wrong-phase acknowledgements, giving up."""
+"""protocol.md, section 2: refusals by reason, unknown and wrong-phase acknowledgements, giving up."""
 
 import pytest
 
@@ -76,7 +76,7 @@ def test_refused_messages_keep_their_place_before_newer_ones() -> None:
 
 
 def test_quota_exceeded_backs_off_one_second_then_1_6_then_2_56() -> None:
-    """First wait exact, the later ones ± 20 %, all counted from the start of the attempt (docs/protocol.md, section 5)."""
+    """First wait exact, the later ones ± 20 %, all counted from the start of the attempt (protocol.md, section 5)."""
     s = Scenario().connect(version=5).submit("a")
     sent_ms, waits_ms = s.now_ms, []
     for packet_id in (1, 2, 3, 4):
@@ -112,7 +112,7 @@ def test_the_ledger_says_of_each_refusal_when_the_next_attempt_is_due() -> None:
 
 
 def test_a_refusal_after_its_wait_is_followed_by_the_next_attempt() -> None:
-    """The wait counts from the start of the attempt (docs/protocol.md, section 5)."""
+    """The wait counts from the start of the attempt (protocol.md, section 5)."""
     s = Scenario().connect(version=5).submit("a")
     s.sees()
     assert s.later(1.5).puback(1, reason_code=0x97).sees() == ["PUBLISH 2 a"]

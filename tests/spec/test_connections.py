@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 1: resume, clean start, session expiry, takeover, stale events. Wills are in test_wills.py."""
+"""protocol.md, section 1: resume, clean start, session expiry, takeover, stale events. Wills are in test_wills.py."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 2: a message on which the device dies each time ends some day, and nothing else does."""
+"""protocol.md, section 2: a message on which the device dies each time ends some day, and nothing else does."""
 
 import pytest
 

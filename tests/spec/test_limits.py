@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 2: the window, Receive Maximum, Maximum Packet Size, the QoS cap, packet ids."""
+"""protocol.md, section 2: the window, Receive Maximum, Maximum Packet Size, the QoS cap, packet ids."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 2: what a client still owes for a message that was given up, its slot and its packet id."""
+"""protocol.md, section 2: what a client still owes for a message that was given up, its slot and its packet id."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 3, the message queue; and messages that end before they are queued."""
+"""protocol.md, section 3, the message queue; and messages that end before they are queued."""
 
 import pytest
 

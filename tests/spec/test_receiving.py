@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 4, QoS 2 publications of a device. QoS 0 and 1 never reach the session."""
+"""protocol.md, section 4, QoS 2 publications of a device. QoS 0 and 1 never reach the session."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""`retry_interval` as a schedule: one wait after the other, the last one repeats. docs/protocol.md, section 2, trigger 1."""
+"""`retry_interval` as a schedule: one wait after the other, the last one repeats. protocol.md, section 2, trigger 1."""
 
 from state.events import PubRecReceived
 from state.session_codec import decode_session, encode_session

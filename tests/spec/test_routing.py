@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 8, the session's rules: what it accepts, what it counts, what goes back to a group."""
+"""protocol.md, section 8, the session's rules: what it accepts, what it counts, what goes back to a group."""
 
 from typing import Any
 
@@ -453,7 +453,7 @@ def test_a_message_that_a_member_refuses_goes_to_nobody(reason_code: int) -> Non
 
 @pytest.mark.parametrize("reason_code", [0x80, 0x97], ids=hex)
 def test_a_routed_message_that_is_refused_is_not_sent_again(reason_code: int) -> None:
-    """[MQTT-4.4.0-2] A message that a backend has addressed to the client is (docs/protocol.md, section 2)."""
+    """[MQTT-4.4.0-2] A message that a backend has addressed to the client is (protocol.md, section 2)."""
     s = subscribed().route("a", mark=1, entry=(1, 1)).route("b", mark=2, entry=(1, 1), qos=2)
     s.puback(1, reason_code=reason_code).pubrec(2, reason_code=reason_code).after(RETRY_S)
     assert received(s) == ["a", "b"]

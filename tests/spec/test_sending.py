@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 2, sending to a device: handshakes, what is sent again and when, order, QoS 0."""
+"""protocol.md, section 2, sending to a device: handshakes, what is sent again and when, order, QoS 0."""
 
 import pytest
 

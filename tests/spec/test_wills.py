@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 1, the will message."""
+"""protocol.md, section 1, the will message."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 2: far more sends than there are packet ids, while some are stuck. EMQX crashes here, TBMQ loses."""
+"""protocol.md, section 2: far more sends than there are packet ids, while some are stuck. EMQX crashes here, TBMQ loses."""
 
 from collections import Counter
 

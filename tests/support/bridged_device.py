@@ -1,6 +1,6 @@
 """A device behind a broker, which counts for itself what it receives and does.
 
-With Inflight a message carries a message id and asks for an answer; then the device does what docs/bridge.md asks of it.
+With Inflight a message carries a message id and asks for an answer; then the device does what docs/guides/bridge.md asks of it.
 """
 
 import json

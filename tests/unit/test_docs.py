@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent.parent
-COMPLIANCE = ROOT / "docs" / "spec_compliance.md"
-PROTOCOL = ROOT / "docs" / "protocol.md"
-ARCHITECTURE = ROOT / "docs" / "architecture.md"
+COMPLIANCE = ROOT / "docs" / "project" / "spec_compliance.md"
+PROTOCOL = ROOT / "docs" / "reference" / "protocol.md"
+ARCHITECTURE = ROOT / "docs" / "how" / "architecture.md"
 TAG = re.compile(r"\[MQTT-[0-9.]+-[0-9]+\]")
 
 NOT_IN_THE_REPOSITORY = re.compile(
@@ -24,8 +24,13 @@ CITED_SECTIONS = re.compile(r"protocol\.md`?\)?,? (?:§|sections? )(\d+)(?: (?:t
 
 
 def text_files() -> dict[str, str]:
-    """Path and text of every tracked file; of every file beneath the root where this is no checkout of git."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, timeout=60, check=False)
+    """Path and text of every file that git does not ignore; of every file beneath the root where this is no checkout of git."""
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     if listed.returncode == 0:
         paths = [ROOT / name for name in listed.stdout.decode().split("\0") if name]
     else:
@@ -98,7 +103,7 @@ def test_every_tag_in_the_code_has_its_row() -> None:
 
 @pytest.mark.processes
 def test_the_state_diagram_is_fresh() -> None:
-    generator = ROOT / "docs" / "generate_state_diagram.py"
+    generator = ROOT / "docs" / "generate" / "state_diagram.py"
     run = subprocess.run([sys.executable, generator, "--check"], capture_output=True, text=True, timeout=60, check=False)
     assert run.returncode == 0, run.stderr
 
@@ -131,11 +136,62 @@ def test_every_section_of_the_protocol_that_a_file_cites_exists() -> None:
     assert [f"{name} cites §{section}" for name, section in sorted(cited) if section not in sections] == []
 
 
-@pytest.mark.parametrize("page", sorted(name for name in TEXTS if name.endswith(".md")))
-def test_every_link_of_a_page_leads_to_a_file(page: str) -> None:
-    targets = re.findall(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)", TEXTS[page])
-    here = (ROOT / page).parent
-    assert [target for target in targets if "://" not in target and not (here / target).exists()] == []
+PAGES = sorted(name for name in TEXTS if name.endswith(".md"))
+NAVIGATION = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+
+
+def anchors(page: str) -> set[str]:
+    """The anchors of a page's headings, as the site makes them: a repeated one gets a number."""
+    found: set[str] = set()
+    for heading in re.findall(r"^#{1,6} (.+)$", without_code(TEXTS[page]), flags=re.MULTILINE):
+        text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading)
+        slug = re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", text.encode("ascii", "ignore").decode()).strip().lower())
+        number = 0
+        while (name := f"{slug}_{number}" if number else slug) in found:
+            number += 1
+        found.add(name)
+    return found
+
+
+def without_code(text: str) -> str:
+    return re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_link_of_a_page_leads_to_a_file_and_an_anchor(page: str) -> None:
+    for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([\w-]*))?\)", without_code(TEXTS[page])):
+        if "://" in target:
+            continue
+        file = (ROOT / page).parent / target if target else ROOT / page
+        assert file.exists(), f"{target}: no such file"
+        if anchor:
+            assert anchor in anchors(str(file.resolve().relative_to(ROOT))), f"{target}#{anchor}: no such heading"
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.startswith("docs/")])
+def test_a_page_of_the_site_links_only_to_the_site(page: str) -> None:
+    """Files of the repository are named in backticks: the site does not have them."""
+    targets = re.findall(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)", without_code(TEXTS[page]))
+    files = [((ROOT / page).parent / target).resolve() for target in targets if "://" not in target]
+    assert [str(file) for file in files if not file.is_relative_to(ROOT / "docs")] == []
+
+
+def test_every_page_in_a_folder_of_the_site_is_in_its_navigation() -> None:
+    sections = ("start", "guides", "operate", "reference", "how", "project")
+    pages = [page.removeprefix("docs/") for page in PAGES if page.startswith(tuple(f"docs/{section}/" for section in sections))]
+    assert [page for page in pages if f" {page}\n" not in NAVIGATION] == []
+
+
+def test_the_site_names_the_version_of_the_package() -> None:
+    (version,) = re.findall(r'^version = "(.+)"$', TEXTS["pyproject.toml"], flags=re.MULTILINE)
+    assert re.findall(r"Inflight (\d\S*?),?(?: |$)", NAVIGATION, flags=re.MULTILINE) == [version, version]
+
+
+def test_every_page_that_a_file_cites_by_its_path_exists() -> None:
+    """Code, configuration and errors name pages as `docs/FOLDER/PAGE``."""
+    cited = {(name, page) for name, text in TEXTS.items() for page in re.findall(r"(?<![\w/.])docs/[\w/-]+\.md\b", text)}
+    assert len(cited) > 50
+    assert [f"{name} cites {page}" for name, page in sorted(cited) if not (ROOT / page).is_file()] == []
 
 
 @pytest.mark.parametrize("page", sorted(name for name in TEXTS if name.endswith(".md") and name != "CHANGELOG.md"))
@@ -152,7 +208,7 @@ WALKS = ("To the device", "To the device, by a micro-batch", "From the device", 
 
 @pytest.mark.parametrize("direction", WALKS)
 def test_the_walk_of_a_message_names_a_file_or_folder_at_every_station(direction: str) -> None:
-    """docs/architecture.md: one line a station, each with what exists."""
+    """docs/how/architecture.md: one line a station, each with what exists."""
     section = ARCHITECTURE.read_text(encoding="utf-8").split(f"### {direction}\n")[1].split("\n#")[0]
     stations = [line for line in section.splitlines() if re.match(r"\d+\. ", line)]
     assert len(stations) >= 8

@@ -132,7 +132,7 @@ def test_files_of_the_configuration_are_mounted_where_they_are_read(settings: Se
 def test_the_secrets_are_those_that_the_page_makes() -> None:
     text = "".join(path.read_text(encoding="utf-8") for path in FOLDER.glob("*.yaml"))
     used = set(re.findall(r"secretName: ([\w-]+)", text)) | set(re.findall(r"secretKeyRef: { name: ([\w-]+)", text))
-    page = (ROOT / "docs" / "deployment.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text(encoding="utf-8")
     assert used == set(re.findall(r"^kubectl -n inflight create secret (?:generic|tls) ([\w-]+)", page, flags=re.MULTILINE))
 
 

@@ -1,4 +1,4 @@
-"""Every metric stands in docs/metrics.md, under a name of the scheme; nothing else does."""
+"""Every metric stands in docs/reference/metrics.md, under a name of the scheme; nothing else does."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from tests.support.metrics import every_metric
 
-PAGE = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "metrics.md").read_text(encoding="utf-8")
 ROW = re.compile(r"^\| `(inflight_\w+)` \| (?:`(\w+)` )?\| .+ \|$", re.MULTILINE)
 NOT_BASE_UNITS = ("_ms", "_milliseconds", "_minutes", "_hours", "_kib", "_mib", "_kilobytes", "_percent", "_count")
 
@@ -29,7 +29,9 @@ def test_all_names_follow_the_scheme() -> None:
         assert not name.removesuffix("_total").endswith(NOT_BASE_UNITS), name
 
 
-@pytest.mark.parametrize("page", ["operations.md", "security.md", "producer.md", "deployment.md"])
+@pytest.mark.parametrize(
+    "page", ["operate/alerts.md", "operate/watch.md", "operate/security.md", "guides/producer.md", "operate/install.md"]
+)
 def test_other_pages_name_only_metrics_that_exist(page: str) -> None:
     text = (Path(__file__).parents[2] / "docs" / page).read_text(encoding="utf-8")
     named = set(re.findall(r"`(inflight_(?:engine|gateway|bridge|matcher|producer)_[a-z0-9_]+)`", text))

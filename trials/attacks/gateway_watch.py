@@ -27,7 +27,7 @@ _REST_LOOK_S: Final = 1.0
 
 
 def memory_allowed(settings: GatewaySettings) -> int:
-    """Returns by how many bytes a gateway may grow from its size without connections: docs/security.md, Memory of a gateway."""
+    """Returns by how many bytes a gateway may grow beyond its size without connections: security.md, Memory of a gateway."""
     limits = settings.device_limits
     connects = min(limits.max_waiting_connects + limits.max_unanswered_connects, limits.max_connections)
     return (

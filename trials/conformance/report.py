@@ -17,7 +17,7 @@ _MESSAGE: Final = 300
 
 
 def show(outcomes: Sequence[Outcome], console: Console) -> None:
-    """Prints a row for each suite and for each test that has not passed. The tables are Markdown, as in docs/conformance.md."""
+    """Prints a row for each suite and for each test that has not passed. The tables are Markdown, as in conformance.md."""
     console.print(_totals(outcomes))
     if not all(outcome.verdict is Verdict.PASSED for outcome in outcomes):
         console.print(_failures(outcomes))

@@ -1,4 +1,4 @@
-"""Computes waits after refusals of the broker (docs/protocol.md, chapter 5). Pure: time is an argument."""
+"""Computes waits after refusals of the broker (protocol.md, chapter 5). Pure: time is an argument."""
 
 from state.outbound.retry import backoff_wait_ms
 from state.settings import BackoffSettings

@@ -22,7 +22,7 @@ def _check_servers(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSettings(KafkaSecurity):
-    """Where Kafka is and how all our clients log in there, Python's and Spark's (docs/security.md)."""
+    """Where Kafka is and how all our clients log in there, Python's and Spark's (docs/operate/security.md)."""
 
     bootstrap_servers: str = Setting(
         "host:port, several separated by commas; `inflight up` puts its own broker here", check=_check_servers

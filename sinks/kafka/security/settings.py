@@ -36,7 +36,7 @@ class SaslMechanism(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaSecurity:
-    """How all our clients of Kafka, Python's and Spark's, protect the connection and log in (docs/security.md)."""
+    """How all our clients of Kafka, Python's and Spark's, protect the connection and log in (docs/operate/security.md)."""
 
     security_protocol: SecurityProtocol = Setting("SSL and SASL_SSL have TLS, SASL_… a login").default(SecurityProtocol.PLAINTEXT)
     ssl_cafile: str = Setting(

@@ -23,7 +23,7 @@ def _check_topic_filter(text: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoginSettings:
-    """The login of devices (docs/security.md); [[listeners]] has client certificates. Files are read again when they change."""
+    """The login of devices (docs/operate/security.md); [[listeners]] has client certificates. Changed files are read again."""
 
     password_file: str = Setting("users and hashes of passwords, written by `inflight users`; empty = no passwords").default("")
     password_cache_ms: int = Setting(

@@ -4,7 +4,7 @@
    Without these answers a device that exceeds our Receive Maximum would send the same publications again after each reconnect.
 2. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection`
    if the client has another connection, or if that command came instead of CONNACK. After a takeover it hears of the end only if
-   the device had not answered a message: the device may have died on it (docs/protocol.md, section 2).
+   the device had not answered a message: the device may have died on it (protocol.md, section 2).
 """
 
 from dataclasses import dataclass

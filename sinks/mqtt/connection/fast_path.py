@@ -1,4 +1,4 @@
-"""The fast path on one connection: the session's grant, and the offers of routers that it covers (docs/protocol.md, 7).
+"""The fast path on one connection: the session's grant, and the offers of routers that it covers (protocol.md, 7).
 
 1. An offer is taken if no `OfferRefusal` holds. A refusal costs latency and nothing else, so whatever the session might decide
    in another way is refused. The offers of a partition are a chain: each is taken once, in their order, and none past a message

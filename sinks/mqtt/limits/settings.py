@@ -39,7 +39,7 @@ class Limit(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceLimits:
-    """Limits on what devices may use of a gateway, besides those of [gateway] and [session] (docs/security.md)."""
+    """Limits on what devices may use of a gateway, besides those of [gateway] and [session] (docs/operate/security.md)."""
 
     max_connections: int = Setting("sockets of all devices; one more is closed at once", (1, 1_000_000)).default(20_000)
     max_connections_per_address: int = Setting("sockets of one address, in IPv6 of one /64 network", (1, 1_000_000)).default(

@@ -132,7 +132,7 @@ class Listeners:
                 "anonymous_devices_from_the_network",
                 host=listener.host,
                 port=listener.port,
-                action="anybody who reaches this address can do what the rules allow anonymous devices: see docs/security.md",
+                action="anybody who reaches this address can do what rules allow anonymous devices: docs/operate/security.md",
             )
 
 

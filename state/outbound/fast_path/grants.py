@@ -1,4 +1,4 @@
-"""Decides when a gateway may send by the fast path, and what the session may not do meanwhile (docs/protocol.md, section 7).
+"""Decides when a gateway may send by the fast path, and what the session may not do meanwhile (protocol.md, section 7).
 
 The path of a connection is closed, open or closing. The last step of an activation decides (`end_of_activation`):
 

@@ -1,4 +1,4 @@
-"""Decides about routed messages: which ones the session accepts, and which go back to their group (docs/protocol.md, section 8).
+"""Decides about routed messages: which ones the session accepts, and which go back to their group (protocol.md, section 8).
 
 The matcher has found the client in a list of subscriptions, the *entry* (`Routing.connection_id` and `version`). The session has
 read its own list by another topic. So either may be the newer one. A message is treated by the first rule that applies:

@@ -46,5 +46,5 @@ def newer_event(error: str) -> str | None:
         f"the event at offset {offset} in partition {partition} of {topic} has version {version}, and this Inflight reads "
         f"{EVENTS_VERSION}. Nothing of its micro-batch was sent or stored. Start the version of Inflight that the gateways and "
         "bridges have, or a newer one: it continues with this event. Only to give such events up, set "
-        "engine.stop_at_newer_events = false (docs/operations.md, The way back)"
+        "engine.stop_at_newer_events = false (docs/operate/upgrade.md, The way back)"
     )

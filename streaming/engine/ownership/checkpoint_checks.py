@@ -79,5 +79,5 @@ def _sessions_use(files: CheckpointFiles) -> CheckpointUse:
     return CheckpointUse(
         lost="the sessions",
         cure=f"Put back what fits it; or, if you accept to lose the sessions and what waits in them, move {files.path()} away: "
-        "the next start makes a new one, which begins with the oldest records (docs/operations.md, A topic was made anew)",
+        "the next start makes a new one, beginning with the oldest records (docs/operate/troubleshoot.md, A topic was made anew)",
     )

@@ -39,7 +39,7 @@ def check_format(files: CheckpointFiles) -> None:
         raise NewerCheckpoint(
             f"the checkpoint {files.path()} was written by Inflight {recorded.inflight} and has format {recorded.format}; this "
             f"is Inflight {_own_version()}, which reads up to format {CHECKPOINT_FORMAT}. Nothing was changed: start Inflight "
-            f"{recorded.inflight} or newer, or put back the copy of the checkpoint from before (docs/operations.md, The way back)"
+            f"{recorded.inflight} or newer, or put back the copy from before the update (docs/operate/upgrade.md, The way back)"
         )
 
 

@@ -129,7 +129,7 @@ def replaced(before: TopicIds, now: Mapping[str, str]) -> str | None:
     if topics := replaced_topics(before, TopicIds(topics=dict(now))):
         return (
             f"{', '.join(topics)}: deleted and made anew while the engine ran. It stops, because its offsets are of the old "
-            "topic; its next start says what is lost and what to do (docs/operations.md, A topic was made anew)"
+            "topic; its next start says what is lost and what to do (docs/operate/troubleshoot.md, A topic was made anew)"
         )
     return None
 
@@ -141,6 +141,6 @@ def changed(before: PartitionCounts, now: PartitionCounts) -> str | None:
             return (
                 f"{topic} has {found} partitions now, and had {count} when this engine started. It stops, so that the order of "
                 "each client's records is kept; start it again, and it first reads what waits in the old ones "
-                "(docs/operations.md, Adding partitions)"
+                "(docs/operate/partitions.md, Adding partitions)"
             )
     return None

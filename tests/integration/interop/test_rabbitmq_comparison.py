@@ -1,5 +1,5 @@
 """The same dead letters in a real RabbitMQ and in Inflight, compared field by field. What differs on purpose is said here and in
-docs/dead_letters.md with the reason.
+docs/guides/dead_letters.md with the reason.
 
 RabbitMQ is Debian's, started by the test. Inflight is its engine in this process, without Spark and Kafka.
 """
@@ -306,7 +306,7 @@ def test_every_pattern_fits_the_same_keys(channel) -> None:
         assert got == [key for key in KEYS if topic_matches(pattern, key)], f"pattern {pattern!r}"
 
 
-# --- differences on purpose: docs/dead_letters.md says why ----------------------------------------------------------------------
+# --- differences on purpose: docs/guides/dead_letters.md says why ---------------------------------------------------------------
 
 
 def seen_by_both(

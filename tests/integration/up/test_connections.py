@@ -1,4 +1,4 @@
-"""docs/protocol.md on the sockets of devices: connections, the life of a session, wills, and what a device publishes."""
+"""protocol.md on the sockets of devices: connections, the life of a session, wills, and what a device publishes."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md on the sockets of devices: what they are sent, what comes again after a lost connection, and limits.
+"""protocol.md on the sockets of devices: what they are sent, what comes again after a lost connection, and limits.
 
 One `inflight up` serves all tests; each has client ids of its own. What comes next shows that something is not sent: a QoS 0
 message passes a full window, and a later message comes behind an earlier one.
@@ -105,7 +105,7 @@ def test_a_reconnect_replays_all_unfinished_with_dup_and_its_ids(up: SharedUp, b
 
 
 def test_a_window_of_two_through_lost_acknowledgements(up: SharedUp, backend: Backend) -> None:
-    """docs/protocol.md, section 2: the resends after the retry interval come before what is new."""
+    """protocol.md, section 2: the resends after the retry interval come before what is new."""
     with WireDevice(up.mqtt, "window-2", 4) as device:
         backend.send("window-2", b"1", b"2", b"3", b"4")
         received = [device.receive(), device.receive()]

@@ -97,7 +97,7 @@ def test_0x97_backs_one_device_off_by_1_s_and_1_6_times_as_long(up: SharedUp, pr
 
 
 def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) -> None:
-    """docs/protocol.md, section 5, from the recorded times: the length of each wait, and no attempt before its end."""
+    """protocol.md, section 5, from the recorded times: the length of each wait, and no attempt before its end."""
     sent, refused = rows_of(rows, "sent"), rows_of(rows, "refused")
     assert [row["attempt"] for row in sent] == list(range(1, refusals + 2))
     assert [(row["attempt"], row["reason_code"]) for row in refused] == [(n, 0x97) for n in range(1, refusals + 1)]

@@ -1,7 +1,7 @@
 """One client, its session, two gateways' worth of connections, routers and Kafka between them, in single steps of any order.
 
 Real: the session with its blob, the connections with their bytes, the records, the routers' memory. Simulated, as freely as the
-promises of docs/protocol.md (7) allow: when what arrives, is confirmed, fails, is lost or comes twice; who freezes, crashes or
+promises of protocol.md (7) allow: when what arrives, is confirmed, fails, is lost or comes twice; who freezes, crashes or
 loses a partition; how much of which topic a micro-batch reads, and whether it is executed again; what the device does.
 
 Each part says what can happen to it next (`next_steps`); most can also do, one by one, what is to be done when nothing goes wrong

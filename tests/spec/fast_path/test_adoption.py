@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 7, the session's side: what a gateway has sent, and the session has not."""
+"""protocol.md, section 7, the session's side: what a gateway has sent, and the session has not."""
 
 import pytest
 

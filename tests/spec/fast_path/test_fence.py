@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 7, the session's side: what may be on its way is not dropped."""
+"""protocol.md, section 7, the session's side: what may be on its way is not dropped."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""docs/protocol.md, section 7, the session's side: when a gateway may send, and what it is told."""
+"""protocol.md, section 7, the session's side: when a gateway may send, and what it is told."""
 
 from dataclasses import replace
 from typing import Any

@@ -209,7 +209,7 @@ class Suffered:
 class Facts:
     """ended_ids: message ids of the dead letters that sessions leave at their end. refused: the wills of connections with Clean
     Start that the session has refused, because it knew a later one; the gateway may have answered them before that
-    (docs/protocol.md, section 7).
+    (protocol.md, section 7).
     """
 
     devices: list[DeviceFacts] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""The ACLs that docs/deployment.md lists, as data."""
+"""The ACLs that docs/operate/install.md lists, as data."""
 
 import re
 from collections.abc import Mapping
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-_PAGE: Final = Path(__file__).parents[4] / "docs" / "deployment.md"
+_PAGE: Final = Path(__file__).parents[4] / "docs" / "operate" / "install.md"
 _RESOURCES: Final = {"topic": "topic", "group": "group", "transactional id": "transactionalid"}
 _ROW: Final = re.compile(
     rf"\| (?P<who>[a-z, ]+) \| (?P<kind>{'|'.join(_RESOURCES)}) (?P<names>[^|]*?) ?\| (?P<operations>[A-Za-z, ]+) \|"

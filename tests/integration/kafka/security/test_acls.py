@@ -1,4 +1,4 @@
-"""The table of ACLs in docs/deployment.md: with them everything works, and each of them is used.
+"""The table of ACLs in docs/operate/install.md: with them everything works, and each of them is used.
 
 The broker logs what it allows and what it refuses, so one run finds both: what is missing, and what nobody needs.
 """

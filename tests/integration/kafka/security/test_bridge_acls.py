@@ -1,4 +1,4 @@
-"""The rows of a bridge in docs/deployment.md: with them it works, and each of them is used. No engine runs."""
+"""The rows of a bridge in docs/operate/install.md: with them it works, and each of them is used. No engine runs."""
 
 import paho.mqtt.client as paho
 import pytest

@@ -1,4 +1,4 @@
-"""The metrics of a Producer, and their names and descriptions in docs/producer.md."""
+"""The metrics of a Producer, and their names and descriptions in docs/guides/producer.md."""
 
 import dataclasses
 import re
@@ -11,7 +11,7 @@ import inflight
 from inflight import Attempt, Cause, ProducerSettings
 from inflight.producer.metrics import ProducerMetrics, producer_metrics
 
-DOCUMENT = (Path(__file__).parents[4] / "docs" / "producer.md").read_text(encoding="utf-8")
+DOCUMENT = (Path(__file__).parents[4] / "docs" / "guides" / "producer.md").read_text(encoding="utf-8")
 
 
 def test_the_document_names_every_metric_and_no_other() -> None:
@@ -43,7 +43,7 @@ def test_producers_of_one_process_count_together() -> None:
 
 def test_the_names_and_settings_in_the_document_exist() -> None:
     code = "".join(re.findall(r"```python\n(.*?)```", DOCUMENT, re.DOTALL))
-    compile(code, "docs/producer.md", "exec")
+    compile(code, "docs/guides/producer.md", "exec")
     assert set(re.findall(r"^\s*(?:from|import) .*", code, re.MULTILINE)) == {"from inflight import Producer, SendFailed"}
     spoken_of = set(re.findall(r"`(?:except )?([A-Z]\w+(?:Failed|Closed|Message|Settings|Result))\b", DOCUMENT))
     assert {"SendFailed", "SomeSendsFailed", "InvalidMessage", "ProducerClosed", "TransactionFailed"} <= spoken_of

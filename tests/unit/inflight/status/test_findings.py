@@ -170,7 +170,7 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             replace(WELL, ends=EngineEnds(count=3, at="now", cause="no memory", action="do this", position="micro-batch 7")),
             Severity.CRITICAL,
             "the engine has ended 3 times in a row at micro-batch 7, the last time now: no memory",
-            "do this; docs/operations.md, InflightEngineEndsRepeatedly",
+            "do this; docs/operate/alerts.md, InflightEngineEndsRepeatedly",
         ),
         (replace(WELL, sessions_error="no checkpoint"), Severity.NOTE, "are not shown: no checkpoint", "--data-dir"),
         (sessions(quarantined=3), Severity.WARNING, "3 clients are quarantined", "--where quarantined"),

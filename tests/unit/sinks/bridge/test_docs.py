@@ -1,4 +1,4 @@
-"""docs/bridge.md shows the very lines of examples/, which tests/integration/bridge/test_bridge_mosquitto.py runs."""
+"""docs/guides/bridge.md shows the very lines of examples/, which tests/integration/bridge/test_bridge_mosquitto.py runs."""
 
 import re
 from pathlib import Path
@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[4]
-PAGE = (ROOT / "docs" / "bridge.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "guides" / "bridge.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("name", ["bridge_device.py", "bridge_device_mqtt311.py", "bridge_device.mjs"])

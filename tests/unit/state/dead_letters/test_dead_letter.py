@@ -1,4 +1,4 @@
-"""The death history and the cycle rule. docs/protocol.md, section 6; tests/scenarios/test_dead_letters.py has the scenarios."""
+"""The death history and the cycle rule. protocol.md, section 6; tests/scenarios/test_dead_letters.py has the scenarios."""
 
 import msgspec
 import pytest

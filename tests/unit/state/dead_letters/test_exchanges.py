@@ -1,4 +1,4 @@
-"""Exchanges: RabbitMQ's matching rules. docs/protocol.md, section 6."""
+"""Exchanges: RabbitMQ's matching rules. protocol.md, section 6."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Policies: which one holds, and which may not be loaded. docs/protocol.md, section 6."""
+"""Policies: which one holds, and which may not be loaded. protocol.md, section 6."""
 
 import fnmatch
 from itertools import product

@@ -1,4 +1,4 @@
-"""state.records.receipts: the JSON that docs/receipt.schema.json promises, and who gets it."""
+"""state.records.receipts: the JSON that docs/reference/receipt.schema.json promises, and who gets it."""
 
 import json
 from pathlib import Path
@@ -12,7 +12,7 @@ from state.records.receipts import OWN_TOPIC, Receipt, decode_receipt, receipt_r
 from state.records.record import SinkRecord
 from state.records.settings import RecordLimits, Topics
 
-SCHEMA = Path(__file__).parents[4] / "docs" / "receipt.schema.json"
+SCHEMA = Path(__file__).parents[4] / "docs" / "reference" / "receipt.schema.json"
 RECEIPT = Receipt(
     message_id="m", client_id="lamp", outcome=Outcome.DELIVERED, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
     outcome_ms=3, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,

@@ -1,4 +1,4 @@
-"""docs/archive.md says of every column what the table itself says."""
+"""docs/operate/archive.md says of every column what the table itself says."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from sinks.delta.tables import TableSpec
 from streaming.archive.tables import TABLES, bound_tables
 from streaming.config.settings import Settings
 
-DOCUMENT = Path(__file__).parents[4] / "docs" / "archive.md"
+DOCUMENT = Path(__file__).parents[4] / "docs" / "operate" / "archive.md"
 
 
 @pytest.mark.parametrize("spec", TABLES, ids=lambda spec: spec.name)

@@ -129,7 +129,7 @@ def test_each_damage_names_its_file(checkpoint: Path, damage: Callable[[Path], N
         check_damage(CheckpointFiles(None, str(checkpoint)))
     assert f"{checkpoint}/{name}: {said}. It holds " in str(refused.value)
     if not name.startswith("commits"):
-        assert "put back the newest copy of the whole checkpoint (docs/operations.md, A copy of the checkpoint)" in str(
+        assert "put back the newest copy of the whole checkpoint (docs/operate/upgrade.md, A copy of the checkpoint)" in str(
             refused.value
         )
 

@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/ (`make pictures`) of a real system with misbehaving devices, in a terminal and a browser."""
+"""Takes the pictures in docs/pictures/ (`make pictures`) of a real system with misbehaving devices."""
 
 import contextlib
 import fcntl
@@ -31,7 +31,7 @@ from inflight.local.endpoints import Endpoints
 from tests.support.browser import browse
 from tests.support.waiting import wait_until
 
-DOCS: Final = Path(__file__).parent
+PICTURES: Final = Path(__file__).parent.parent / "pictures"
 SIZE: Final = (1280, 960)
 COLUMNS, LINES = 118, 44
 LASTS_S: Final = 120.0
@@ -94,13 +94,13 @@ def last_screen(data_dir: Path, command: str, until: str) -> str:
 
 
 def photograph(directory: Path, name: str, screen: str) -> None:
-    """Writes a terminal's screen as docs/NAME.png."""
+    """Writes a terminal's screen as docs/pictures/NAME.png."""
     lines = re.sub(r"\x1b\[\?[0-9;]*[a-z]|\x1b\[[0-9]*[JK]|\r", "", screen).rstrip().splitlines()
     console = Console(width=COLUMNS, record=True, file=(directory / "unused").open("w"), force_terminal=True)
     console.print(Text("\n").join(Text.from_ansi(line) for line in lines))
     page = directory / f"{name}.html"
     page.write_text(console.export_html(theme=MONOKAI, inline_styles=True), encoding="utf-8")
-    browse(directory, page.as_uri(), f"--screenshot={DOCS / name}.png", size=(920, 20 + 20 * len(lines)))
+    browse(directory, page.as_uri(), f"--screenshot={PICTURES / name}.png", size=(920, 20 + 20 * len(lines)))
 
 
 def main() -> None:
@@ -118,7 +118,7 @@ def main() -> None:
                 photograph(Path(name), command, last_screen(up.data_dir, command, "Longest queues"))
         # Requests the sessions first, because a census of a small machine may be minutes old.
         wait_until(lambda: b"Longest queues" in urllib.request.urlopen(f"{console}sessions", timeout=30).read(), "the sessions")
-        browse(Path(name), console, f"--screenshot={DOCS / 'console.png'}", size=SIZE)
+        browse(Path(name), console, f"--screenshot={PICTURES / 'console.png'}", size=SIZE)
         for device in devices:
             device.stop()
 
