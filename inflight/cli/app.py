@@ -7,6 +7,7 @@ import typer
 
 import inflight
 from inflight.cli import administration, client, history, processes, routing, sending, sessions, users
+from inflight.cli.engine_extra import engine_not_installed
 from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
@@ -70,6 +71,9 @@ def main() -> None:
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except ModuleNotFoundError as error:
+        say(f"inflight: {engine_not_installed(error) or explain_unexpected(error)}", err=True)
+        raise SystemExit(1) from None
     except Exception as error:  # noqa: BLE001 - unexpected, and a traceback helps no user
         say(f"inflight: {explain_unexpected(error)}", err=True)
         raise SystemExit(1) from None

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
+from inflight.cli.engine_extra import need_engine
 from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, load_for_running_system, watch_configuration
 from streaming.terminal import console, say
 
@@ -41,6 +42,7 @@ def up(
 
     Ports that are not configured are those of the last start with the same data.
     """
+    need_engine()
     import asyncio
 
     from inflight.local.jars import ensure_jars
@@ -83,6 +85,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
     Policies, exchanges and session settings are reloaded when the configuration file changes, and on SIGHUP.
     """
+    need_engine()
     import threading
 
     from inflight.cli.logs import configure_logging
@@ -371,6 +374,7 @@ def demo(
     ] = None,
 ) -> None:
     """Watch it work: misbehaving devices, an engine that is killed, and a count of what arrived."""
+    need_engine()
     import tempfile
 
     from inflight.demo.run import run_demo
