@@ -7,7 +7,7 @@ from typing import Final
 import msgspec
 from kafka import KafkaConsumer
 
-from inflight.demo.scoreboard import Uplink
+from inflight.demo.scoreboard import UplinkAccount
 from sinks.kafka.kafka_python import subscribe
 
 POLL_TIMEOUT_MS: Final = 200
@@ -21,7 +21,7 @@ class Reader:
     """
 
     def __init__(self, bootstrap_servers: str, *, uplink_topic: str, ledger_topic: str) -> None:
-        self.uplink = Uplink()
+        self.uplink = UplinkAccount()
         self.transitions: Counter[str] = Counter()
         self.window: dict[str, set[str]] = {}
         self.queue: dict[str, set[str]] = {}

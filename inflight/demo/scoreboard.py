@@ -79,7 +79,7 @@ def by_manners(devices: Iterable[Device], plan: Plan) -> Mapping[Manners, Score]
 
 
 @dataclass(slots=True)
-class Uplink:
+class UplinkAccount:
     """Publications that arrived in `inflight.uplink`, by payload and by `inflight-id`.
 
     The same `inflight-id` twice is one publication written twice (a re-executed micro-batch), as the guarantees say; the same
