@@ -176,6 +176,10 @@ docs: $(SITE)/.installed ## Build the site of docs/ into build/site: every link 
 	fi
 	echo "open build/site/index.html"
 
+.PHONY: references
+references: setup ## Write the pages of docs/ that are made from the code, and print which ones have changed
+	@$(BIN)/python -m docs.generate
+
 .PHONY: docs-serve
 docs-serve: $(SITE)/.installed ## Show the site at http://127.0.0.1:8000, and show it again after each change of a page
 	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs serve --strict

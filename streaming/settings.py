@@ -48,7 +48,7 @@ def _retention(meaning: str, default_ms: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionSettings:
-    """Partitions of each topic when Inflight creates it. More can be added later, in a quiet moment: they move clients about."""
+    """Partitions of each topic when Inflight creates it. docs/operate/partitions.md says how to add more later."""
 
     messages: int = _partitions(
         "one client's messages are in one of them, in order; PREFIX.ledger and PREFIX.routes have as many", 4

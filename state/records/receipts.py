@@ -1,7 +1,7 @@
 """Defines the records of `inflight.receipts`: the outcome of a message (JSON schema: docs/reference/receipt.schema.json).
 
 Key: the client id. No headers. Value: a `Receipt` as JSON. If the message's response topic is `client:ID`, the same value goes to
-that client as a message too: a record of `inflight.messages` with the headers of state/records/messages.py.
+that client as a message too, in a record of `inflight.messages`.
 """
 
 import hashlib
