@@ -16,7 +16,7 @@ from sinks.bridge.envelope import BRIDGE_PROPERTY, UnreadableAcknowledgement, re
 from sinks.bridge.metrics import BridgeCounters
 from sinks.bridge.presence import read_client_event
 from sinks.bridge.routes import RouteKind, Routes
-from sinks.bridge.settings import BridgeSettings, Presence
+from sinks.bridge.settings import BridgeSettings, PresenceSource
 from sinks.bridge.topics import is_addressable
 from sinks.kafka.append import Confirmation, Headers, RecordTooLarge
 from sinks.log_throttle import LogThrottle
@@ -160,5 +160,5 @@ class BridgeInbound:
         incoming.confirm()
 
     def _mark_online(self, client_id: ClientId) -> None:
-        if self._settings.presence is Presence.ALWAYS and is_addressable(client_id):
+        if self._settings.presence is PresenceSource.ALWAYS and is_addressable(client_id):
             self._bridge.came_online(client_id)

@@ -4,7 +4,7 @@ from typing import Final
 
 import msgspec
 
-from sinks.bridge.settings import BridgeSettings, Presence
+from sinks.bridge.settings import BridgeSettings, PresenceSource
 from sinks.bridge.topics import is_addressable
 from sinks.kafka.partitioning import partition_of
 from state.errors import UNDECODABLE
@@ -35,7 +35,7 @@ class PresenceTracker:
         self._kind = settings.presence
         self._partitions = partitions
         self._online: dict[int, set[ClientId]] = {}
-        if settings.presence is Presence.ALWAYS:
+        if settings.presence is PresenceSource.ALWAYS:
             for client_id in settings.clients:
                 if is_addressable(client_id):
                     self.came_online(client_id)
@@ -43,7 +43,7 @@ class PresenceTracker:
     @property
     def may_miss_devices(self) -> bool:
         """Returns True if a new bridge does not learn of online devices. Then commands of a session show that one was online."""
-        return self._kind is not Presence.TOPIC
+        return self._kind is not PresenceSource.TOPIC
 
     def partition(self, client_id: ClientId) -> int:
         """Returns the partition of `inflight.commands` whose owner holds the device."""
@@ -63,5 +63,5 @@ class PresenceTracker:
 
     def connection_lost(self) -> None:
         """Forgets devices whose retained messages the next connection brings again. Events do not come again, so theirs stay."""
-        if self._kind is Presence.TOPIC:
+        if self._kind is PresenceSource.TOPIC:
             self._online.clear()

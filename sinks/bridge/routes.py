@@ -5,7 +5,7 @@ from enum import Enum, auto
 from typing import Final
 
 from sinks.bridge.broker.paho_properties import BrokerLimits
-from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, PresenceSource
 from sinks.bridge.topics import CLIENT_ID, MESSAGE_ID, TOPIC, TopicTemplate
 from sinks.mqtt_topics import is_topic_filter
 from state.inbound.subscriptions import SHARE_PREFIX
@@ -36,12 +36,12 @@ class Routes:
                     f"topic_template {settings.topic_template!r}: with MQTT 3.1.1 only the topic can tell a device the message "
                     "id to acknowledge; use MQTT 5, put {message_id} in the template, or choose acknowledgement = broker"
                 )
-        if settings.presence is Presence.TOPIC:
+        if settings.presence is PresenceSource.TOPIC:
             self._templates.append((RouteKind.PRESENCE, TopicTemplate(settings.presence_topic_template, required=(CLIENT_ID,))))
         self._uplink = [TopicTemplate(text, required=(CLIENT_ID,), optional=(TOPIC,)) for text in settings.uplink_topic_templates]
         self._templates += [(RouteKind.UPLINK, template) for template in self._uplink]
         self._events: dict[str, RouteKind] = {}
-        if settings.presence is Presence.EVENTS:
+        if settings.presence is PresenceSource.EVENTS:
             self._events |= dict.fromkeys(settings.connected_topics, RouteKind.CONNECTED)
             self._events |= dict.fromkeys(settings.disconnected_topics, RouteKind.DISCONNECTED)
             wrong = [topic for topic in self._events if not is_topic_filter(topic)]

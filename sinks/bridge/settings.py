@@ -18,7 +18,7 @@ class Acknowledgement(StrEnum):
     """The broker's PUBACK or PUBCOMP. Whether the device got the message is unknown."""
 
 
-class Presence(StrEnum):
+class PresenceSource(StrEnum):
     """Selects how the bridge learns which devices are online."""
 
     TOPIC = "topic"
@@ -67,10 +67,10 @@ class BridgeSettings(HostSettings):
         "topic of a message; with {message_id} as a level of its own, devices that speak MQTT 3.1.1 can acknowledge"
     ).default("devices/{client_id}/{topic}")
     ack_topic_template: str = Setting("topic on which devices acknowledge").default("devices/{client_id}/ack")
-    presence: Presence = Setting(
+    presence: PresenceSource = Setting(
         "how the bridge knows which devices are online: topic = retained birth and will messages; events = the broker's JSON "
         "events; always = the list `clients`, and every device that acknowledges or publishes"
-    ).default(Presence.TOPIC)
+    ).default(PresenceSource.TOPIC)
     presence_topic_template: str = Setting("topic of birth and will messages").default("devices/{client_id}/presence")
     presence_online: tuple[str, ...] = Setting("payloads, in lower case, that mean online", min_length=1).default(("online",))
     connected_topics: tuple[str, ...] = Setting(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sinks.bridge.settings import Acknowledgement, Presence
+from sinks.bridge.settings import Acknowledgement, PresenceSource
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka.partitioning import partition_of
@@ -82,7 +82,7 @@ def test_a_bridge_connects_the_devices_of_its_partitions_only() -> None:
 )
 def test_events_of_the_broker_say_who_is_there(filters: tuple[str, str], topics: tuple[str, str]) -> None:
     connected, disconnected = ((one,) for one in filters)
-    with running_bridge(presence=Presence.EVENTS, connected_topics=connected, disconnected_topics=disconnected) as bridge:
+    with running_bridge(presence=PresenceSource.EVENTS, connected_topics=connected, disconnected_topics=disconnected) as bridge:
         assert set(filters) <= set(bridge.broker.subscriptions)
         bridge.broker.deliver(topics[0], '{"clientid": "d1", "username": "u"}')
         bridge.kafka.wait_for("d1", ClientConnected)
@@ -91,14 +91,14 @@ def test_events_of_the_broker_say_who_is_there(filters: tuple[str, str], topics:
 
 
 def test_always_there_are_those_of_the_list_and_whoever_is_heard_of() -> None:
-    with running_bridge(presence=Presence.ALWAYS, clients=("d1",)) as bridge:
+    with running_bridge(presence=PresenceSource.ALWAYS, clients=("d1",)) as bridge:
         bridge.kafka.wait_for("d1", ClientConnected)
         bridge.broker.deliver("devices/d2/up/hello", "hi")
         bridge.kafka.wait_for("d2", ClientConnected)
 
 
 def test_a_bridge_takes_over_the_connections_that_nobody_repeats() -> None:
-    with running_bridge(presence=Presence.EVENTS) as bridge:
+    with running_bridge(presence=PresenceSource.EVENTS) as bridge:
         orphan(bridge, ConnectionKind.BRIDGE)
         bridge.kafka.wait_for("d1", ConnectionLost)
         bridge.kafka.wait_for("d1", ClientConnected)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.bridge.settings import Acknowledgement, Presence
+from sinks.bridge.settings import Acknowledgement, PresenceSource
 from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived
 from state.model import QoS
@@ -167,7 +167,7 @@ def test_a_later_bridge_learns_who_is_there_from_retained_messages(mosquitto: Mo
 
 def test_in_broker_mode_any_device_will_do(mosquitto: Mosquitto) -> None:
     with running_bridge(
-        port=mosquitto.port, acknowledgement=Acknowledgement.BROKER, presence=Presence.ALWAYS, clients=("dumb",)
+        port=mosquitto.port, acknowledgement=Acknowledgement.BROKER, presence=PresenceSource.ALWAYS, clients=("dumb",)
     ) as bridge:
         bridge.kafka.wait_for("dumb", ClientConnected)
         send(bridge, "dumb", 1, qos=1)

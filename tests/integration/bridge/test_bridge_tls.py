@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from sinks.bridge.settings import Acknowledgement, Presence
+from sinks.bridge.settings import Acknowledgement, PresenceSource
 from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.model import QoS
@@ -21,7 +21,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.interop, needs_mosquitto]
 
 AS_ROOT = "user root"  # else Mosquitto, started as root, gives its rights up and cannot read the test's files
-ALWAYS_THERE = {"acknowledgement": Acknowledgement.BROKER, "presence": Presence.ALWAYS, "clients": ("d1",)}
+ALWAYS_THERE = {"acknowledgement": Acknowledgement.BROKER, "presence": PresenceSource.ALWAYS, "clients": ("d1",)}
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -5,7 +5,7 @@ import pytest
 
 from sinks.bridge.broker.paho_properties import BrokerLimits
 from sinks.bridge.routes import RouteKind, Routes
-from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, PresenceSource
 
 
 def routes(**changes: Any) -> Routes:
@@ -51,7 +51,7 @@ def test_a_topic_says_what_the_message_is_and_whose(topic: str, expected: object
     ],
 )
 def test_event_topics_may_have_wildcards(topic_filter: str, topic: str, matches: bool) -> None:
-    found = routes(presence=Presence.EVENTS, connected_topics=(topic_filter,), disconnected_topics=()).route(topic)
+    found = routes(presence=PresenceSource.EVENTS, connected_topics=(topic_filter,), disconnected_topics=()).route(topic)
     assert (found is not None and found[0] is RouteKind.CONNECTED) is matches
 
 

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from sinks.bridge.settings import Acknowledgement, BridgeSettings, Presence
+from sinks.bridge.settings import Acknowledgement, BridgeSettings, PresenceSource
 from streaming.config.errors import ConfigurationError
 from streaming.config.settings import Settings, bridge_settings, load_settings
 
@@ -31,7 +31,11 @@ def test_settings_reach_the_bridge(monkeypatch: pytest.MonkeyPatch) -> None:
             ]
         )
     )
-    assert (settings.mqtt_version, settings.acknowledgement, settings.presence) == (4, Acknowledgement.BROKER, Presence.ALWAYS)
+    assert (settings.mqtt_version, settings.acknowledgement, settings.presence) == (
+        4,
+        Acknowledgement.BROKER,
+        PresenceSource.ALWAYS,
+    )
     assert (settings.clients, settings.keep_alive_s, settings.backoff.max_ms) == (("a", "b"), 30, 5_000)
     assert (settings.username, settings.password, settings.events_topic) == ("me", "secret", "t.events")
     assert "secret" not in repr(settings)
