@@ -14,6 +14,7 @@ from state.dead_letters.dead_letter import NOT_DEAD, DeathLimits, dead_letter, w
 from state.dead_letters.message_end import message_end
 from state.model import ClientId, MessageId, Outcome, PacketId, QoS, ReasonCode
 from state.outbound.inflight_window import Delivery
+from state.presence import PresenceChanges
 from state.settings import SessionSettings
 
 
@@ -58,6 +59,7 @@ class Activation:
         corrects_list: It is written again in any case: matchers have found the client in a list that is over, or a refused
             connection may have written one above it.
         lists_end: If no session is left, its list ends with this connection; 0 = nothing has ended.
+        presence: What backends are told of the client's connections.
     """
 
     __slots__ = (
@@ -70,6 +72,7 @@ class Activation:
         "lists_end",
         "not_replayed",
         "now_ms",
+        "presence",
         "settings",
     )
 
@@ -84,6 +87,7 @@ class Activation:
         self.announces = False
         self.corrects_list = False
         self.lists_end = 0
+        self.presence = PresenceChanges()
 
     def add(self, command: Command) -> None:
         self.commands.append(command)

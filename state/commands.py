@@ -370,6 +370,40 @@ class ReturnToGroup(Value, frozen=True, tag=30):
     time_ms: int
 
 
+class SetPresence(Value, frozen=True, tag=34):
+    """Announce that the client is online, or offline with a session: a record of `inflight.presence`.
+
+    Attributes:
+        since_ms: Time of the activation.
+        connection_id: The present connection, or the last one.
+        gateway: Name of the gateway or bridge that has the connection; empty = offline, or unknown.
+        session_expiry_interval_s: The interval in force.
+        reason: Why the connection ended, for people; empty = online.
+    """
+
+    online: bool
+    since_ms: int
+    connection_id: int
+    gateway: str
+    protocol_version: int
+    session_expiry_interval_s: int
+    reason: str = ""
+
+
+class ClearPresence(Value, frozen=True, tag=35):
+    """Announce that the client has no session any more: a record of `inflight.presence` without a value.
+
+    Attributes:
+        connection_id: The last connection of the session.
+        since_ms: Time of the activation.
+        reason: Why the session ended, for people.
+    """
+
+    connection_id: int
+    since_ms: int
+    reason: str = ""
+
+
 GatewayCommand: TypeAlias = (
     AcceptConnection
     | SendPublish
@@ -393,6 +427,8 @@ Command: TypeAlias = (
     | AnnounceSubscriptions
     | EndSubscriptions
     | ReturnToGroup
+    | SetPresence
+    | ClearPresence
 )
 
 

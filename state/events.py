@@ -41,6 +41,7 @@ class ClientConnected(Value, frozen=True, tag=1):
         lease_id: The lease under which the gateway holds the connection; the engine ends both together. Empty = version without
             leases.
         capabilities: Of the gateway, a sum of `Capability`.
+        gateway: Name of the gateway or bridge, for people; empty = a version that did not say it.
     """
 
     connection_id: int
@@ -53,6 +54,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     will: Will | None = None
     lease_id: str = ""
     capabilities: int = 0
+    gateway: str = ""
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):

@@ -6,8 +6,8 @@ An activation has five numbered steps, and a caller may rely on their order:
  2. It applies what time has made due: expiry, timed resends, abandoned publications, the will, the end of the session.
  3. It fills free slots of the window from the queue, then sends the QoS 0 messages that remain in it. Then it applies limits of
     the queue that the fence had suspended, and compares the queue with its watermarks.
- 4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py), and writes what matchers must know
-    (state/outbound/routing/routed.py).
+ 4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py), writes what matchers must know
+    (state/outbound/routing/routed.py), and tells backends whether the client is connected (state/presence.py).
  5. The caller carries out the commands in order, stores the session, and arranges the next call at `next_deadline_ms()`.
 
 So an acknowledgement that is in the log together with a passed deadline prevents the resend, and a resend precedes what step 3
@@ -52,6 +52,7 @@ from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
 from state.outbound.routing.session_routing import SessionRouting
+from state.presence import PresenceState, changed
 from state.settings import RetryMqtt5, SessionSettings
 
 _RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
@@ -144,7 +145,7 @@ class Session:
             self.started_by = self.newest_connection_id = 0
             self.outbound.positions.forget()
             self.outbound.routing = SessionRouting()
-        events = tuple(events)
+        events, presence = tuple(events), self._presence()
         activation.ended = {event.connection_id for event in events if isinstance(event, ClientDisconnected | ConnectionLost)}
         for event in events:  # step 1
             try:
@@ -160,7 +161,15 @@ class Session:
             routed.end_of_activation(
                 self.outbound, activation, has_session=self.established, is_online=self.connection is not None
             )
-        return tuple(activation.commands)
+        told = changed(
+            presence,
+            self._presence(),
+            activation.presence,
+            self.connection,
+            session_expiry_interval_s=self.session_expiry_interval_s,
+            now_ms=now_ms,
+        )
+        return (*activation.commands, told) if told is not None else tuple(activation.commands)
 
     def next_deadline_ms(self) -> int | None:
         """Returns the time at which the session must be called even without an event; None = only an event can change it."""
@@ -204,6 +213,10 @@ class Session:
             queued_bytes=self.outbound.queue.size_bytes,
             oldest_unacked_ms=self.outbound.window.oldest_sent_ms(),
         )
+
+    def _presence(self) -> PresenceState:
+        connection_id = 0 if self.connection is None else self.connection.connection_id
+        return PresenceState(connection_id, self.newest_connection_id, self.established)
 
     # --- 1: events ----------------------------------------------------------------------------------------------------------
 
@@ -368,7 +381,7 @@ class Session:
         subscriptions, list_id = self.outbound.subscriptions, self.outbound.routing.list_id
         topic_filters = subscriptions.topic_filters(self.settings.max_subscription_bytes)
         with_routing = self.settings.routing
-        self.connection = connection
+        self.connection, activation.presence.gateway = connection, event.gateway
         self.outbound.window.limit = connection.send_quota + self.settings.prefetch
         activation.record(Transition.CONNECTED, detail=f"MQTT {PROTOCOL_NAMES.get(event.protocol_version, '3.1.1')}")
         activation.add(
@@ -447,6 +460,7 @@ class Session:
         self.connection = None
         self.offline_since_ms = now_ms
         activation.announces = True
+        activation.presence.ended(connection, reason)
         activation.record(Transition.DISCONNECTED, detail=reason)
         pending = pending_will(connection, self.session_expiry_interval_s, now_ms, reconnect_grace_ms)
         if self.session_expiry_interval_s == 0:
@@ -553,6 +567,7 @@ class Session:
         endings.end(self.outbound, activation)
         self.inbound.end()
         if self.established:
+            activation.presence.reason = activation.presence.reason or reason
             activation.record(Transition.SESSION_ENDED, detail=reason)
         self.established = self.close_unconfirmed = False
         self.session_expiry_interval_s = self.settings.session_expiry_interval_s

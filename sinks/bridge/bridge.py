@@ -223,6 +223,7 @@ class Bridge(CommandHost[DeviceConnection]):
                 session_expiry_interval_s=None,
                 maximum_packet_size_bytes=self._outbound.largest_message(client_id, publisher.limits),
                 lease_id=self.lease.lease_id,
+                gateway=self.settings.name,
             ),
         )
 

@@ -33,6 +33,7 @@ from sinks.mqtt.limits.gateway_limits import GatewayLimits
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.pressure import LoopLagMonitor, Pressure
 from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.system_topics import process_name
 from state.commands import GatewayCommand, OfferPublish
 from state.model import ClientId, ReasonCode
 
@@ -69,6 +70,8 @@ class Gateway(CommandHost[DeviceSocket]):
         holder = f"gateway {settings.host}:{settings.port}"
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings
+        self.name = process_name(settings.group_instance_id)
+        """As backends and operators see it."""
         self.counters = counters
         self._clock_ns = clock_ns
         self._has_brokers_time = has_brokers_time
@@ -167,6 +170,7 @@ class Gateway(CommandHost[DeviceSocket]):
             serves_at_once=self._has_brokers_time(),
             is_late=is_late,
             tables=self._tables,
+            gateway=self.name,
         )
 
     def announced(self, socket: DeviceSocket) -> None:

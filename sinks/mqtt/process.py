@@ -23,7 +23,7 @@ from sinks.mqtt.known_tables import NO_TABLES, RoutingView
 from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from sinks.mqtt.system_topics import SystemTopics, process_name
+from sinks.mqtt.system_topics import SystemTopics
 from sinks.routing.kafka_matcher import KafkaMatcher
 from sinks.routing.metrics import MatcherCounters
 
@@ -183,7 +183,7 @@ def _system_publisher(gateway: Gateway, matcher: KafkaMatcher, clock_ns: Callabl
     settings = gateway.settings
     topics = SystemTopics(
         matcher.tables,
-        name=process_name(settings.group_instance_id),
+        name=gateway.name,
         version=_version(),
         interval_ms=settings.routing.sys_interval_ms,
         began_s=time.monotonic(),

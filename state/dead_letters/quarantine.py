@@ -15,7 +15,9 @@ as on a timer. Such a failure is a bug or damage. The rules:
     offline session starts again, because its device could not reconnect.
  6. `drop` ends the session as its expiry does: kept events are applied, window and queue leave with `session_ended`, the will is
     published. If that fails, the readable part leaves by rule 4. The unreadable part is only in the dead letter of rule 1.
- 7. A message sent by the fast path (protocol.md, section 7) has one outcome too. A FastSent that the session would adopt is
+ 7. Backends are told that the client is offline when a quarantine begins that closes its connection, or whose session cannot be
+    decoded, and that it is gone when the session is given up (state/presence.py).
+ 8. A message sent by the fast path (protocol.md, section 7) has one outcome too. A FastSent that the session would adopt is
     kept by rule 3, and its message is ignored when it is read. A FastSent is not kept if its message has ended by rule 4 or the
     session is unreadable. The next session knows which messages were handled.
 """
@@ -27,7 +29,16 @@ from typing import Final, TypeAlias
 import msgspec
 
 from state.activation import Activation
-from state.commands import ClearThrottle, CloseConnection, Command, DeadLetter, RecordTransition, Transition
+from state.commands import (
+    ClearPresence,
+    ClearThrottle,
+    CloseConnection,
+    Command,
+    DeadLetter,
+    RecordTransition,
+    SetPresence,
+    Transition,
+)
 from state.dead_letters.dead_letter import NOT_DEAD, DeadLettering, with_death
 from state.dead_letters.exchanges import DEAD_LETTER_TOPIC, DEAD_LETTERS
 from state.dead_letters.message_end import message_end
@@ -47,7 +58,7 @@ from state.events import (
     SessionPurged,
 )
 from state.inbound.inbound import SessionInbound
-from state.model import ClientId, Message, Outcome, Position, ReasonCode, Value
+from state.model import NEVER_EXPIRES_S, ClientId, Message, Outcome, Position, ReasonCode, Value
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery
 from state.session import Session
@@ -138,8 +149,21 @@ def begin(held: Quarantine, *, client_id: ClientId, settings: SessionSettings) -
         _dead_letter(stored, client_id=client_id, now_ms=held.since_ms, detail=f"{held.error}; {_TO_DO}"),
     ]
     session = _decoded(held, client_id, settings)
-    if session is not None and session.connection is not None:
-        commands.append(_close(session.connection.connection_id, session.connection.partition))
+    connection = None if session is None else session.connection
+    if connection is not None:
+        commands.append(_close(connection.connection_id, connection.partition))
+    if session is None or connection is not None:
+        commands.append(
+            SetPresence(
+                online=False,
+                since_ms=held.since_ms,
+                connection_id=0 if connection is None else connection.connection_id,
+                gateway="",
+                protocol_version=4 if connection is None else connection.protocol_version,
+                session_expiry_interval_s=NEVER_EXPIRES_S,
+                reason=f"quarantined: {held.error}",
+            )
+        )
     return tuple(commands)
 
 
@@ -160,7 +184,7 @@ def receive(
         is_new = positions.mark_read(event.position)
         held = _with_positions(held, positions)
         if not is_new:
-            return held, ()  # step 7
+            return held, ()  # step 8
     match event:
         case MessageSubmitted(message=message) | MessageReturned(message=message):
             return held, _end_message(
@@ -207,7 +231,7 @@ def restored(
     if session.offline_since_ms is not None:
         session.offline_since_ms = now_ms
     commands = session.handle_all(_missed_events(held, session), now_ms=now_ms)
-    session.outbound.positions = _positions(held, client_id)  # step 7
+    session.outbound.positions = _positions(held, client_id)  # step 8
     record = RecordTransition(
         transition=Transition.RESTORED, time_ms=now_ms, detail=f"quarantined at {held.since_ms} ms because: {held.error}"
     )
@@ -236,6 +260,7 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
         if isinstance(event, PublishReceived):  # acknowledged; whether it is a repetition is unknown now
             SessionInbound.forward(event, activation)
     activation.add(ClearThrottle())
+    activation.add(ClearPresence(connection_id=0, since_ms=now_ms, reason="dropped from quarantine"))
     session = _decoded(held, client_id, settings)
     if session is None:
         return tuple(activation.commands)
@@ -256,7 +281,7 @@ def given_up(held: Quarantine, *, client_id: ClientId, settings: SessionSettings
 def session_after(held: Quarantine, *, client_id: ClientId, settings: SessionSettings) -> Session:
     """Returns the session that begins after the quarantined one was dropped."""
     session = Session(client_id=client_id, settings=settings)
-    session.outbound.positions = _positions(held, client_id)  # step 7
+    session.outbound.positions = _positions(held, client_id)  # step 8
     return session
 
 

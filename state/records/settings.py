@@ -22,6 +22,7 @@ class Topics:
     subscriptions: str = "inflight.subscriptions"
     publications: str = "inflight.publications"
     retained: str = "inflight.retained"
+    presence: str = "inflight.presence"
 
 
 _EVENTS_BEFORE: Final = 4

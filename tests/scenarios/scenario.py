@@ -222,12 +222,14 @@ class Scenario:
         )
         return self
 
-    def lose_connection(self, connection_id: int | None = None, *, reconnect_grace_ms: int = 0, unanswered: int = 0) -> Self:
+    def lose_connection(
+        self, connection_id: int | None = None, *, reason: str = "cable", reconnect_grace_ms: int = 0, unanswered: int = 0
+    ) -> Self:
         """reconnect_grace_ms: other than 0 when it is the gateway that ends it."""
         self.handle(
             ConnectionLost(
                 connection_id=connection_id or self.connection_id,
-                reason="cable",
+                reason=reason,
                 reconnect_grace_ms=reconnect_grace_ms,
                 unanswered=unanswered,
             )

@@ -72,6 +72,7 @@ class Registration(NamedTuple):
             CONNECT came later.
         is_late: the CONNECT came in a while before it was read; its device may have connected elsewhere since.
         tables: those of routing in this process.
+        gateway: name of this process, for people.
     """
 
     connection_id: int
@@ -82,3 +83,4 @@ class Registration(NamedTuple):
     serves_at_once: bool = False
     is_late: bool = False
     tables: KnownTables = NO_TABLES
+    gateway: str = ""

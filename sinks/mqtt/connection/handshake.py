@@ -138,9 +138,16 @@ def read_connect(packet: bytes, body_start: int, settings: GatewaySettings, part
 
 
 def connected_event(
-    connect: Connect, *, connection_id: int, partition: int, lease_id: str, has_fast_path: bool = False, username: str = ""
+    connect: Connect,
+    *,
+    connection_id: int,
+    partition: int,
+    lease_id: str,
+    has_fast_path: bool = False,
+    username: str = "",
+    gateway: str = "",
 ) -> ClientConnected:
-    """Makes the event for the engine. username: verified; empty = the device has not logged in."""
+    """Makes the event for the engine. username: verified; empty = the device has not logged in. gateway: name of this process."""
     will = connect.will
     if will is not None and username:
         will = msgspec.structs.replace(will, username=username)
@@ -155,6 +162,7 @@ def connected_event(
         will=will,
         lease_id=lease_id,
         capabilities=Capability.FAST_PATH if has_fast_path else Capability.NONE,
+        gateway=gateway,
     )
 
 
@@ -229,6 +237,7 @@ class Handshake:
             lease_id=self.registration.lease_id,
             has_fast_path=self._settings.fast_path.enabled,
             username=self.grant.username,
+            gateway=self.registration.gateway,
         )
         self.engine_knows, self.was_prompt = True, False
         self.record, self.empty_list = Append(encode_event(event)), None

@@ -13,6 +13,7 @@
 | `SetRoute`, `ClearRoute` | `routes`: state/records/routes.py |
 | `AnnounceSubscriptions`, `EndSubscriptions` | `subscriptions`: state/records/subscriptions.py |
 | `ReturnToGroup` | `publications`: state/records/publications.py |
+| `SetPresence`, `ClearPresence` | `presence`: state/records/presence.py |
 | `RecordTransition` | `ledger`, one record for all of them: state/records/ledger.py |
 
 The key of every record is the client id, for another client's record that client's id. The records are a function of the
@@ -25,6 +26,7 @@ from typing import assert_never
 from state.commands import (
     AcceptConnection,
     AnnounceSubscriptions,
+    ClearPresence,
     ClearRoute,
     ClearThrottle,
     CloseConnection,
@@ -41,6 +43,7 @@ from state.commands import (
     SendPublish,
     SendPubRel,
     SendReceipt,
+    SetPresence,
     SetRoute,
     SetThrottle,
     WithdrawPublish,
@@ -50,6 +53,7 @@ from state.model import ClientId, Message
 from state.records.commands import command_records
 from state.records.dead_letters import dead_letter_record, record_bytes
 from state.records.ledger import LedgerRow, ledger_records, ledger_row
+from state.records.presence import presence_record
 from state.records.publications import retained_record, returned_to_group_record
 from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
@@ -120,6 +124,8 @@ def to_records(
                     records.append(subscriptions_record(topics.subscriptions, client_id, command))
             case ReturnToGroup():
                 records.append(returned_to_group_record(topics.publications, client_id, command))
+            case SetPresence() | ClearPresence():
+                records.append(presence_record(topics.presence, client_id, command))
             case _:
                 assert_never(command)
     size, code = limits.max_record_bytes, code_identity() + settings.checkpoint_lineage

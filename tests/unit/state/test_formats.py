@@ -18,6 +18,7 @@ from state.model import Outcome, Subscription
 from state.records.dead_letters import DeathJson
 from state.records.leases import Lease
 from state.records.ledger import LedgerRow
+from state.records.presence import PresenceRecord
 from state.records.receipts import Receipt
 from state.records.routes import Route
 from state.records.subscriptions import SubscriptionList
@@ -35,6 +36,7 @@ ROOTS = (
     Transition,
     Outcome,
     Throttle,
+    PresenceRecord,
     DeathJson,
     SessionV1,
     Subscription,

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from state.commands import (
+    ClearPresence,
     ClearThrottle,
     CloseConnection,
     Command,
@@ -16,6 +17,7 @@ from state.commands import (
     ForwardPublication,
     RecordTransition,
     SendReceipt,
+    SetPresence,
     Transition,
 )
 from state.dead_letters import quarantine
@@ -114,7 +116,7 @@ def test_an_error_has_the_same_text_whenever_it_happens() -> None:
 
 def test_the_blob_becomes_a_dead_letter_and_the_connection_is_closed() -> None:
     held = held_of(Scenario().connect())
-    row, letter, close = begin(held, client_id=CLIENT, settings=SETTINGS)
+    row, letter, close, offline = begin(held, client_id=CLIENT, settings=SETTINGS)
     assert isinstance(row, RecordTransition)
     assert (row.transition, row.time_ms, row.detail) == (Transition.QUARANTINED, NOW, "why")
     assert isinstance(letter, DeadLetter)
@@ -122,12 +124,22 @@ def test_the_blob_becomes_a_dead_letter_and_the_connection_is_closed() -> None:
     assert letter.detail.startswith("why; ")
     assert isinstance(close, CloseConnection)
     assert (close.sequence, close.reason_code) == (LAST_SEQUENCE, 0x83)
+    assert isinstance(offline, SetPresence)
+    assert (offline.online, offline.connection_id, offline.reason) == (False, 1, "quarantined: why")
 
 
 @pytest.mark.parametrize("held", [UNREADABLE, held_of(Scenario().submit("m"))])
 def test_without_a_known_connection_nothing_is_closed(held: Quarantine) -> None:
     assert said(begin(held, client_id=CLIENT, settings=SETTINGS)) == [Transition.QUARANTINED]
     assert of(begin(held, client_id=CLIENT, settings=SETTINGS), CloseConnection) == []
+
+
+def test_backends_are_told_that_an_unreadable_client_is_offline() -> None:
+    (offline,) = of(begin(UNREADABLE, client_id=CLIENT, settings=SETTINGS), SetPresence)
+    assert (offline.online, offline.connection_id) == (False, 0), "which connection is not known"
+    assert of(begin(held_of(Scenario().submit("m")), client_id=CLIENT, settings=SETTINGS), SetPresence) == []
+    held = held_of(Scenario().connect())
+    assert len(of(dropped(held, client_id=CLIENT, settings=SETTINGS, now_ms=NOW), ClearPresence)) == 1
 
 
 def received(held: Quarantine, *events: Any) -> tuple[Quarantine, tuple[Command, ...]]:
@@ -262,7 +274,10 @@ def test_a_routed_message_that_waits_for_its_connect_ends_with_a_drop(end: Any) 
 def test_of_what_cannot_be_read_only_the_drop_is_told() -> None:
     commands = given_up(UNREADABLE, client_id=CLIENT, settings=SETTINGS, now_ms=NOW)
     assert said(commands) == [Transition.SESSION_ENDED]
-    assert commands[-1] == ClearThrottle()
+    assert commands[-2:] == (
+        ClearThrottle(),
+        ClearPresence(connection_id=0, since_ms=NOW, reason="dropped from quarantine"),
+    )
 
 
 def test_who_is_not_quarantined_is_told_so() -> None:
