@@ -1,4 +1,4 @@
-"""Tells backends whether the client is connected: a record of `inflight.presence` at each change (docs/presence.md).
+"""Tells backends whether the client is connected: a record of `inflight.presence` at each change (docs/guides/presence.md).
 
 An activation writes at most one record, about its end: a client that comes and goes ten times in a micro-batch costs one. So a
 reader misses nothing but connections that began and ended between two micro-batches; of those it sees the last one. The record

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 import typer
 
 import inflight
-from inflight.cli import administration, client, history, processes, routing, sending, sessions, users
+from inflight.cli import administration, client, history, presence, processes, routing, sending, sessions, users
 from inflight.cli.engine_extra import engine_not_installed
 from inflight.cli.status import command as status
 from inflight.cli.status import console
@@ -56,6 +56,7 @@ app.command()(status.status)
 app.command()(status.top)
 app.command()(console.console)
 app.command()(client.client)
+app.command()(presence.presence)
 history.add_to(app)
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")

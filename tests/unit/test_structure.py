@@ -81,8 +81,16 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert circles(IMPORTS) == []
 
 
-WAITED_FOR = ("sinks.mqtt", "sinks.bridge", "sinks.fast_path", "sinks.routing", "sinks.host", "inflight.producer")
-"""Devices or backends wait for these: gateway, bridge, router, matcher, Producer (docs/decisions/0028-librdkafka.md)."""
+WAITED_FOR = (
+    "sinks.mqtt",
+    "sinks.bridge",
+    "sinks.fast_path",
+    "sinks.routing",
+    "sinks.host",
+    "inflight.producer",
+    "inflight.presence",
+)
+"""Devices or backends wait for these: gateway, bridge, router, matcher, Producer, Presence (docs/decisions/0028)."""
 
 
 def homes_of_classes(paths: Iterable[Path]) -> dict[str, list[str]]:

@@ -30,7 +30,7 @@ from tests.support.waiting import DEADLINE_S
 RUNNER = CliRunner()
 COMMANDS = (
     *("status", "top", "console", "sessions", "users", "up", "engine", "gateway", "bridge", "demo", "send", "topics", "jars"),
-    *("config", "matcher", "publish", "subscriptions"),
+    *("config", "matcher", "publish", "subscriptions", "presence"),
 )
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
 HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib", "starlette", "uvicorn", "jinja2")
