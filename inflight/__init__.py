@@ -1,19 +1,23 @@
 """Inflight delivers messages between Kafka and MQTT devices, and does not lose them.
 
-What a backend imports: `from inflight import Producer` (docs/guides/producer.md), and `Presence`
-(docs/guides/presence.md). It needs neither Java nor Spark.
+What a backend imports: `from inflight import Producer, Uplink, Receipts` (docs/guides/backend.md) and `Presence`
+(docs/guides/presence.md), without Java and Spark.
 What people type is the command `inflight` (inflight/cli).
 """
 
 from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from inflight.presence import *  # noqa: F403
     from inflight.producer import *  # noqa: F403
+    from inflight.readers import *  # noqa: F403
 
     __version__: str
+
+_PUBLIC: Final = ("inflight.producer", "inflight.presence", "inflight.readers")
+"""The packages whose `__all__` a backend imports from here."""
 
 
 def __getattr__(name: str) -> Any:
@@ -21,5 +25,7 @@ def __getattr__(name: str) -> Any:
     if name == "__version__":
         return version("inflight")
     if name[0].isupper():
-        return getattr(import_module("inflight.presence" if "Presence" in name else "inflight.producer"), name)
+        for package in map(import_module, _PUBLIC):
+            if name in package.__all__:
+                return getattr(package, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,7 @@
-"""Says what to install when a command needs the packages of the extra `inflight[engine]` (docs/decisions/0047-extras.md)."""
+"""Says what to install when a command needs packages of the extra `inflight[engine]`.
+
+docs/decisions/0047-python-for-a-backend.md says what is in it.
+"""
 
 from importlib.util import find_spec
 from typing import Final

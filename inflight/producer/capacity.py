@@ -20,6 +20,11 @@ class Capacity:
             self._bytes -= size_bytes
             return True
 
+    def has_room(self, size_bytes: int) -> bool:
+        """Returns True if `reserve` would not wait now."""
+        with self._condition:
+            return self._messages > 0 and self._bytes >= size_bytes
+
     def release(self, size_bytes: int) -> None:
         with self._condition:
             self._messages += 1

@@ -8,8 +8,10 @@ with Producer("127.0.0.1:9092") as producer:
 """
 
 import threading
+import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -18,6 +20,7 @@ from typing import Any, Self, cast, overload
 from prometheus_client import REGISTRY, CollectorRegistry
 
 from inflight.producer.capacity import Capacity
+from inflight.producer.deliveries import Deliveries, DeliveryFuture
 from inflight.producer.message import (
     ExtraHeaders,
     MessageRecord,
@@ -29,10 +32,12 @@ from inflight.producer.message import (
 )
 from inflight.producer.metrics import producer_metrics
 from inflight.producer.model import Cause, InvalidMessage, SendFailed, SendResult, SomeSendsFailed
+from inflight.producer.requests import PendingRequest, Requests
 from inflight.producer.send_loop import Outcome
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.transaction import Transaction, TransactionRunner
 from inflight.producer.worker import Worker, now_ms
+from inflight.readers.uplink import UplinkMessage
 from inflight.running_up import kafka_of_running_up
 from sinks.kafka.security.librdkafka_client import from_python_names
 from state.errors import InflightError
@@ -71,6 +76,10 @@ class Producer:
         self._worker = Worker(bootstrap_servers, settings, self._metrics)
         self._publications: Worker | None = None
         """Has a client of Kafka of its own, so it is made when something is published."""
+        self._deliveries = Deliveries(
+            settings.receipts_topic, bootstrap_servers, settings.kafka_options, most=settings.max_pending_deliveries
+        )
+        self._requests = Requests(settings.uplink_topic, bootstrap_servers, settings.kafka_options)
         self._transactions = TransactionRunner(bootstrap_servers, settings, self._worker, self._metrics)
         self._closing = threading.Lock()
         self._closed = False
@@ -331,6 +340,134 @@ class Producer:
         self._check_open()
         return self._transactions.begin(timeout_s)
 
+    def deliver(
+        self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
+    ) -> DeliveryFuture:
+        """Sends one message as `send` does, with its arguments, and returns the future of its outcome.
+
+        It waits until Kafka has the message. Then `message_id` of the future is enough to find the outcome again, after a restart
+        too: `delivery`. The first call begins to read `inflight.receipts`, and waits for Kafka.
+
+        Raises InvalidMessage, SendFailed, ProducerClosed; KafkaFailed if the receipts cannot be read (nothing was sent).
+        """
+        sent, delivery = self._begin_delivery(client_id, topic, payload, timeout_s, options)
+        sent.result()
+        return delivery
+
+    def deliver_async(
+        self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
+    ) -> DeliveryFuture:
+        """Sends as `send_async` does, without waiting. The future raises SendFailed if Kafka does not get the message."""
+        return self._begin_delivery(client_id, topic, payload, timeout_s, options)[1]
+
+    def delivery(self, client_id: ClientId, message_id: MessageId, *, within_s: float = 86_400.0) -> DeliveryFuture:
+        """Returns the future of a message that was sent before, by any process. It sends nothing.
+
+        within_s: The receipts of the last so many seconds are searched for it, in one partition of `inflight.receipts` and in the
+        background. Then the future waits for a new one. A message that was never sent has no receipt, so its future never ends.
+        If it is not certain that the message was sent, send it again under its id first: a repeated id is delivered once.
+
+        Raises ProducerClosed; KafkaFailed if the receipts cannot be read.
+        """
+        self._check_open()
+        return self._deliveries.search(client_id, message_id, within_s=within_s)
+
+    def request(
+        self,
+        client_id: ClientId,
+        topic: str,
+        payload: bytes | str,
+        *,
+        timeout_s: float = 30.0,
+        response_topic: str | None = None,
+        id_in_topic: bool = False,
+        **options: Any,
+    ) -> UplinkMessage:
+        """Sends a message that asks the device for an answer, and returns the answer: a publication of the device.
+
+        A device of MQTT 5 answers to the Response Topic of the message with its Correlation Data. A device of MQTT 3.1.1 sees
+        neither: with id_in_topic the message goes to `TOPIC/request/ID`, and the device answers on `TOPIC/response/ID`.
+
+        timeout_s: For all of it; the message expires after this time, unless `expiration_ms` says otherwise.
+        response_topic: Default: `TOPIC/response`. The device needs the right to publish to it. options: arguments of `send`.
+
+        The first call begins to read `inflight.uplink` and `inflight.receipts`, and waits for Kafka.
+        Raises RequestFailed when the message died, or nobody answered in time; and what `deliver` raises.
+        """
+        request = self._begin_request(client_id, topic, payload, timeout_s, response_topic, id_in_topic, options)
+        try:
+            return request.response.result(timeout_s)
+        except NotInTime:
+            raise request.late(timeout_s) from None
+        finally:
+            self._requests.end(request)
+
+    def _begin_delivery(
+        self, client_id: ClientId, topic: str, payload: bytes | str, timeout_s: float | None, options: Mapping[str, Any]
+    ) -> "tuple[Future[SendResult], DeliveryFuture]":
+        """1. receipts are read; 2. this one is expected; 3. the message is sent. So its receipt is not missed."""
+        self._check_open()
+        self._deliveries.start()  # step 1
+        message_id = options.get("message_id") or str(uuid.uuid4())
+        delivery = self._deliveries.expect(client_id, message_id)  # step 2
+
+        def end_unsent(sent: "Future[SendResult]") -> None:
+            if (error := sent.exception()) is not None:
+                self._deliveries.forget(delivery, error)
+
+        try:
+            sent = self.send_async(
+                client_id, topic, payload, timeout_s=timeout_s, **{**options, "message_id": message_id}
+            )  # step 3
+        except InflightError as error:
+            self._deliveries.forget(delivery, error)
+            raise
+        sent.add_done_callback(end_unsent)
+        return sent, delivery
+
+    def _begin_request(
+        self,
+        client_id: ClientId,
+        topic: str,
+        payload: bytes | str,
+        timeout_s: float,
+        response_topic: str | None,
+        id_in_topic: bool,
+        options: Mapping[str, Any],
+    ) -> PendingRequest:
+        """Whoever calls this calls `_requests.end` afterwards."""
+        self._check_open()
+        self._requests.start()
+        request = self._requests.begin(client_id, topic, response_topic=response_topic, id_in_topic=id_in_topic)
+        to_send = {
+            "expiration_ms": int(timeout_s * 1_000),
+            **options,
+            "response_topic": request.topics.response_topic,
+            "correlation_data": request.request_id.encode(),
+        }
+        try:
+            _, delivery = self._begin_delivery(client_id, request.topics.topic, payload, timeout_s, to_send)
+        except BaseException:
+            self._requests.end(request)
+            raise
+        request.follow(delivery)
+        return request
+
+    @property
+    def has_room(self) -> bool:
+        """Returns True if a send would not wait for room now, whatever its size (max_pending_messages, max_pending_bytes)."""
+        return self._capacity.has_room(self._settings.max_record_bytes)
+
+    @property
+    def reads_receipts(self) -> bool:
+        """Returns True if `deliver` and `delivery` do not wait for a reader to start."""
+        return self._deliveries.is_started
+
+    @property
+    def reads_responses(self) -> bool:
+        """Returns True if `request` does not wait for its readers to start."""
+        return self._deliveries.is_started and self._requests.is_started
+
     def throttled(self, client_id: ClientId) -> str | None:
         """Says why this client is throttled now, as far as is known; None = it is not."""
         throttle = self._worker.throttles.of(client_id)
@@ -347,6 +484,8 @@ class Producer:
             if self._publications is not None:
                 self._publications.close(timeout_s)
             self._worker.close(max(0.0, deadline_ms - now_ms()) / 1_000)
+            self._deliveries.close()
+            self._requests.close()
 
     def __enter__(self) -> Self:
         return self

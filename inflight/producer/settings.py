@@ -17,7 +17,9 @@ class ProducerSettings:
     max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
     min_connect_timeout_ms: a connection to Kafka gets at least this long to be made before another is tried; attempts and
     deadlines of sends run meanwhile. gRPC's and RocketMQ's MIN_CONNECT_TIMEOUT.
-    topic, publications_topic, throttle_topic: `PREFIX.messages`, `PREFIX.publications` and `PREFIX.throttle`.
+    topic, publications_topic, throttle_topic, receipts_topic, uplink_topic: `PREFIX.messages`, `PREFIX.publications`,
+    `PREFIX.throttle`, `PREFIX.receipts` and `PREFIX.uplink`.
+    max_pending_deliveries: awaited receipts; beyond it the oldest delivery ends with DeliveryUnknown.
     compression: of Kafka's batches (gzip, lz4, snappy, zstd); None = none.
     max_payload_bytes, max_headers_bytes, max_routing_keys, max_client_id_bytes: the engine's limits
     (`engine.max_payload_bytes`); a message beyond them would only become a dead letter.
@@ -31,6 +33,8 @@ class ProducerSettings:
     topic: str = "inflight.messages"
     publications_topic: str = "inflight.publications"
     throttle_topic: str = "inflight.throttle"
+    receipts_topic: str = "inflight.receipts"
+    uplink_topic: str = "inflight.uplink"
     max_attempts: int = 3
     attempt_timeout_ms: int = 10_000
     deadline_ms: int = 60_000
@@ -38,6 +42,7 @@ class ProducerSettings:
     min_connect_timeout_ms: int = 20_000
     max_pending_messages: int = 10_000
     max_pending_bytes: int = 64 * 1_048_576
+    max_pending_deliveries: int = 100_000
     compression: str | None = None
     max_payload_bytes: int = 262_144
     max_headers_bytes: int = 65_536
@@ -48,6 +53,11 @@ class ProducerSettings:
     transaction_timeout_ms: int = 30_000
     kafka_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
+    @property
+    def max_record_bytes(self) -> int:
+        """Returns the size of the largest message."""
+        return self.max_payload_bytes + self.max_headers_bytes + self.max_client_id_bytes
+
     def __post_init__(self) -> None:
         at_least = {
             "max_attempts": 1,
@@ -55,7 +65,8 @@ class ProducerSettings:
             "deadline_ms": 100,
             "min_connect_timeout_ms": 100,
             "max_pending_messages": 1,
-            "max_pending_bytes": self.max_payload_bytes + self.max_headers_bytes + self.max_client_id_bytes,
+            "max_pending_bytes": self.max_record_bytes,
+            "max_pending_deliveries": 1,
             "throttle_timeout_ms": 0,
             "transaction_timeout_ms": 1_000,
         }

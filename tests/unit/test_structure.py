@@ -89,8 +89,9 @@ WAITED_FOR = (
     "sinks.host",
     "inflight.producer",
     "inflight.presence",
+    "inflight.readers",
 )
-"""Devices or backends wait for these: gateway, bridge, router, matcher, Producer, Presence (docs/decisions/0028)."""
+"""Devices or backends wait for these: gateway, bridge, router, matcher, Producer, Presence, readers (decision 28)."""
 
 
 def homes_of_classes(paths: Iterable[Path]) -> dict[str, list[str]]:

@@ -22,3 +22,12 @@ def test_whoever_waits_gets_the_room_that_is_given_back() -> None:
     capacity.release(10)
     thread.join()
     assert taken == [True]
+
+
+def test_there_is_room_for_what_would_not_wait() -> None:
+    capacity = Capacity(messages=2, size_bytes=100)
+    assert capacity.has_room(100)
+    assert capacity.reserve(60, 0)
+    assert [capacity.has_room(size) for size in (40, 41)] == [True, False]
+    assert capacity.reserve(1, 0)
+    assert not capacity.has_room(0)

@@ -1,0 +1,210 @@
+"""Iterates over the records of a topic as a member of a consumer group: the base of `Uplink` and `Receipts`.
+
+The offset of a record is stored after the body of the loop has ended for it, and librdkafka commits stored offsets every second,
+before a partition moves, and at `close`. So a record is given out at least once, whatever ends the process.
+"""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Final, Generic, Literal, Self, TypeVar
+
+import structlog
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+
+from inflight.readers.recent_ids import RecentIds
+from inflight.running_up import kafka_of_running_up
+from sinks.kafka.group_consumer import check_consumer_error
+from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
+from sinks.kafka.security.librdkafka_client import from_python_names
+from state.errors import InflightError, UnreadableRecord
+
+T = TypeVar("T")
+Begin = Literal["earliest", "latest"]
+
+_POLL_S: Final = 0.5
+_COMMIT_INTERVAL_MS: Final = 1_000
+
+_log: Final = structlog.get_logger(__name__)
+
+
+class ReaderClosed(InflightError):
+    """A closed reader was asked for a record. Make a new one."""
+
+
+class GroupStream(ABC, Generic[T]):
+    """Gives out the records of one topic, one after the other. One thread, or one task, iterates; any may call `stop`.
+
+    Subclasses say which values a Kafka record has, and how a copy is recognised.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        bootstrap_servers: str | None,
+        *,
+        group: str,
+        begin: Begin,
+        kafka_options: Mapping[str, Any],
+    ) -> None:
+        self._topic = topic
+        self._errors = ClientErrors()
+        self._log_throttle = ErrorLogThrottle()
+        self._recent = RecentIds()
+        self._given: T | None = None
+        """The value for which the body of the loop has not ended."""
+        self._left: deque[T] = deque()
+        """Further values of the same record."""
+        self._handled: TopicPartition | None = None
+        """What is stored when `_left` is empty and the body has ended."""
+        self._fetched: Any = None
+        self._fetching: Future[None] | None = None
+        self._executor: ThreadPoolExecutor | None = None
+        self._is_stopping = False
+        self._is_closed = False
+        config = {
+            "group.id": group,
+            "auto.offset.reset": begin,
+            "enable.auto.commit": True,
+            "auto.commit.interval.ms": _COMMIT_INTERVAL_MS,
+            "enable.auto.offset.store": False,
+            "isolation.level": "read_committed",
+            "partition.assignment.strategy": "cooperative-sticky",
+            "fetch.error.backoff.ms": 100,
+            "queued.max.messages.kbytes": 16_384,
+        }
+        servers = bootstrap_servers or kafka_of_running_up()
+        self._client: Any = new_client(Consumer, client_config(servers, from_python_names(kafka_options), self._errors, config))
+        self._client.subscribe([topic])
+
+    @abstractmethod
+    def _values_in(self, message: Any) -> Iterable[T]:
+        """Returns the values of a Kafka record that the loop gets. Raises UnreadableRecord; ValueError for a foreign record."""
+
+    @abstractmethod
+    def _identity(self, value: T) -> Hashable:
+        """Returns what copies of the value have in common."""
+
+    def stop(self) -> None:
+        """Ends the loop after the record at hand. Any thread, a signal handler and the body of the loop may call it."""
+        self._is_stopping = True
+
+    def close(self) -> None:
+        """Commits what was handled, and leaves the group. Blocks for seconds at most. May be called twice."""
+        self.stop()
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._executor is not None:
+            self._executor.shutdown()
+        self._client.close()
+
+    # --- for, async for --------------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Self:
+        self._give_again()
+        return self
+
+    def __next__(self) -> T:
+        self._store_handled()
+        while not self._is_stopping:
+            if (value := self._next_value()) is not None:
+                return value
+            self._fetch(_POLL_S)
+        self._check_open()
+        raise StopIteration
+
+    def __aiter__(self) -> Self:
+        self._give_again()
+        return self
+
+    async def __anext__(self) -> T:
+        self._store_handled()
+        while not self._is_stopping:
+            if self._fetching is None:
+                if (value := self._next_value()) is not None:
+                    return value
+                self._fetch(0)
+                if self._fetched is not None:
+                    continue
+                self._executor = self._executor or ThreadPoolExecutor(1, thread_name_prefix="inflight-reader")
+                self._fetching = self._executor.submit(self._fetch, _POLL_S)
+            # A task that is cancelled here must not lose what the thread fetches: the next call finds it.
+            await asyncio.shield(asyncio.wrap_future(self._fetching))
+            self._fetching = None
+        self._check_open()
+        raise StopAsyncIteration
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        await asyncio.to_thread(self.close)
+
+    # --- one record ------------------------------------------------------------------------------------------------------------
+
+    def _give_again(self) -> None:
+        """Puts back what a loop has left unhandled, so that the next loop begins with it."""
+        if self._given is not None:
+            self._left.appendleft(self._given)
+            self._given = None
+
+    def _store_handled(self) -> None:
+        """Stores the offset of a record when the body has ended for its last value."""
+        self._given = None
+        if self._handled is None or self._left:
+            return
+        try:
+            self._client.store_offsets(offsets=[self._handled])
+        except KafkaException as error:  # the partition has moved: its new owner reads the record again
+            _log.debug("offset_not_stored", topic=self._topic, error=str(reason_of(error)))
+        self._handled = None
+
+    def _next_value(self) -> T | None:
+        """Returns the next value of what was fetched; None = there is none left."""
+        if not self._left and self._fetched is not None:
+            message, self._fetched = self._fetched, None
+            self._handled = TopicPartition(self._topic, message.partition(), message.offset() + 1)
+            self._left.extend(value for value in self._readable(message) if self._recent.is_new(self._identity(value)))
+            if not self._left:
+                self._store_handled()
+        if not self._left:
+            return None
+        self._given = self._left.popleft()
+        return self._given
+
+    def _readable(self, message: Any) -> Iterable[T]:
+        try:
+            return self._values_in(message)
+        except (UnreadableRecord, ValueError) as error:  # a foreign record: nobody can read it, and it must not stop the loop
+            where = f"{self._topic}-{message.partition()}-{message.offset()}"
+            _log.warning("record_skipped", record=where, error=str(error))
+            return ()
+
+    def _fetch(self, timeout_s: float) -> None:
+        """Fetches one record, if there is one within the time. Raises KafkaFailed when a new reader is the cure."""
+        self._check_open()
+        try:
+            message = self._client.poll(timeout_s)
+        except KafkaException as error:
+            raise self._errors.failed(self._topic, error) from error
+        if message is None:
+            if self._errors.is_login_refused:
+                raise KafkaFailed(f"{self._topic} cannot be read: Kafka refuses the login. Check kafka_options")
+        elif (wrong := message.error()) is not None:
+            check_consumer_error(wrong, self._topic, self._log_throttle)
+        else:
+            self._fetched = message
+
+    def _check_open(self) -> None:
+        if self._is_closed:
+            raise ReaderClosed(f"this reader of {self._topic} is closed: make a new one")

@@ -1,0 +1,45 @@
+"""`Receipts`: iterates over what became of messages.
+
+with Receipts(group="shipping") as receipts:
+    for receipt in receipts:
+        note(receipt.client_id, receipt.message_id, receipt.outcome)
+"""
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+from inflight.readers.group_stream import Begin, GroupStream
+from state.records.receipts import Receipt, decode_receipt
+
+
+def receipts_in(value: bytes | None) -> tuple[Receipt, ...]:
+    """Returns the receipts of a record of `inflight.receipts`. Raises UnreadableRecord."""
+    return (decode_receipt(value or b""),)
+
+
+class Receipts(GroupStream[Receipt]):
+    """Iterates over receipts, with `for` or `async for`: the outcome of each message (docs/reference/receipts.md).
+
+    Group, commits, copies and arguments are those of `Uplink`. A copy has the same message id, client id, deaths and time of the
+    outcome. outcomes: Only these are given out; default: all.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str | None = None,
+        *,
+        group: str,
+        outcomes: Iterable[str] = (),
+        begin: Begin = "earliest",
+        prefix: str = "inflight",
+        kafka_options: Mapping[str, Any] | None = None,
+    ) -> None:
+        self._outcomes = frozenset((outcomes,) if isinstance(outcomes, str) else outcomes)
+        super().__init__(f"{prefix}.receipts", bootstrap_servers, group=group, begin=begin, kafka_options=kafka_options or {})
+
+    def _values_in(self, message: Any) -> Iterable[Receipt]:
+        read = receipts_in(message.value())
+        return tuple(each for each in read if not self._outcomes or each.outcome in self._outcomes)
+
+    def _identity(self, value: Receipt) -> Hashable:
+        return value.message_id, value.client_id, value.deaths, value.outcome_ms

@@ -1,0 +1,113 @@
+"""What a loop over `Uplink` gets, and which offset its group continues with."""
+
+import asyncio
+
+import pytest
+from confluent_kafka import KafkaError
+
+from inflight.readers.group_stream import ReaderClosed
+from inflight.readers.uplink import Uplink, uplink_message
+from sinks.kafka.librdkafka import KafkaFailed
+from state.model import PublishProperties, QoS
+from state.records.uplink import uplink_headers
+from tests.unit.inflight.readers.kafka_log import KafkaLog, Record, StoredRecord
+
+
+def publication(payload: bytes, topic: str = "a/b", name: str | None = None) -> Record:
+    headers = uplink_headers(client_id="lamp", inflight_id=name or payload.decode(), topic=topic, qos=QoS.AT_LEAST_ONCE)
+    return b"lamp", payload, [*headers]
+
+
+@pytest.fixture
+def log(monkeypatch: pytest.MonkeyPatch) -> KafkaLog:
+    return KafkaLog(monkeypatch)
+
+
+def uplink(*topics: str) -> Uplink:
+    return Uplink("nowhere:1", group="test", topics=topics)
+
+
+def test_all_that_a_device_says_is_in_the_message() -> None:
+    properties = PublishProperties(
+        payload_format=1,
+        content_type="text/plain",
+        response_topic="back",
+        correlation_data=b"\xff\x00",
+        user_properties=(("a", "1"), ("a", "2")),
+    )
+    headers = uplink_headers(
+        client_id="lamp", inflight_id="lamp:1:2", topic="up", qos=QoS.EXACTLY_ONCE, retain=True, expiry_interval_s=30,
+        properties=properties, username="anna",
+    )  # fmt: skip
+    read = uplink_message(StoredRecord(7, (b"lamp", b"21.5", [*headers])))
+    assert (read.client_id, read.topic, read.payload, read.qos, read.retain) == ("lamp", "up", b"21.5", 2, True)
+    assert (read.inflight_id, read.username, read.expiry_interval_s) == ("lamp:1:2", "anna", 30)
+    assert (read.response_topic, read.correlation_data, read.user_properties) == ("back", b"\xff\x00", (("a", "1"), ("a", "2")))
+    assert (read.content_type, read.payload_format) == ("text/plain", 1)
+    assert (read.partition, read.offset, read.received_ms) == (0, 7, 1_700_000_000_007)
+
+
+def test_an_offset_is_stored_when_the_body_has_ended(log: KafkaLog) -> None:
+    log.records = [publication(b"1"), publication(b"2"), publication(b"3")]
+    stored = []
+    with uplink() as messages:
+        for message in messages:
+            stored.append(log.stored)
+            if message.payload == b"3":
+                messages.stop()
+    assert (stored, log.stored, log.is_closed) == ([0, 1, 2], 3, True)
+
+
+def test_the_next_loop_begins_with_what_the_last_one_left(log: KafkaLog) -> None:
+    log.records = [publication(b"1"), publication(b"2")]
+    messages = uplink()
+    for message in messages:
+        if message.payload == b"2":
+            break
+    assert log.stored == 1
+    assert next(iter(messages)).payload == b"2"
+    assert log.stored == 1
+    messages.close()
+    assert [message.payload for message in first(uplink(), 1)] == [b"2"]
+
+
+def test_copies_others_and_foreign_records_are_skipped(log: KafkaLog) -> None:
+    foreign: Record = (b"lamp", b"?", [("mqtt-qos", b"9")])
+    log.records = [publication(b"1"), publication(b"1"), publication(b"x", "c/d"), foreign, publication(b"2")]
+    assert [message.payload for message in first(uplink("a/+"), 2)] == [b"1", b"2"]
+    assert log.stored == 4
+
+
+def first(messages: Uplink, count: int) -> list:
+    return [next(messages) for _ in range(count)]
+
+
+def test_async_for_gets_the_same_and_survives_a_cancelled_wait(log: KafkaLog) -> None:
+    async def read() -> list[bytes]:
+        found = []
+        async with uplink() as messages:
+            waiting = asyncio.ensure_future(anext(messages))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            log.records = [publication(b"1"), publication(b"2")]
+            async for message in messages:
+                found.append(message.payload)
+                if message.payload == b"2":
+                    messages.stop()
+        return found
+
+    assert asyncio.run(read()) == [b"1", b"2"]
+    assert (log.stored, log.is_closed) == (2, True)
+
+
+def test_what_kafka_refuses_for_ever_ends_the_loop(log: KafkaLog) -> None:
+    log.errors = [KafkaError._FATAL]
+    with uplink() as messages, pytest.raises(KafkaFailed):
+        next(messages)
+    with pytest.raises(ReaderClosed, match="make a new one"):
+        next(messages)
+
+
+def test_a_topic_filter_has_to_be_valid() -> None:
+    with pytest.raises(ValueError, match="MQTT topic filters are allowed"):
+        uplink("a/#/b")
