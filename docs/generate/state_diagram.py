@@ -1,4 +1,4 @@
-"""Writes the tables of state/transitions.py into docs/how/theory_of_operation.md, as diagrams and lists."""
+"""Writes the tables of state/transitions.py into docs/how/theory_of_operation.md, as pictures and lists."""
 
 from collections.abc import Iterator, Mapping
 from enum import Enum
@@ -11,24 +11,8 @@ BEGIN = "<!-- made by `make references`: begin -->"
 END = "<!-- made by `make references`: end -->"
 
 
-def diagram(table: Mapping[tuple[Enum, Enum], tuple[Enum, Enum]], absent: Enum) -> Iterator[str]:
-    """Yields the lines of one Mermaid state diagram.
-
-    A label reads: trigger / action of the session. Protocol errors are left out, because they close the connection and change no
-    phase. An exchange begins and ends at the black dots.
-    """
-    yield "```mermaid"
-    yield "stateDiagram-v2"
-    for (phase, event), (target, action) in table.items():
-        if action.name == "PROTOCOL_ERROR" or (phase is absent and target is absent):
-            continue
-        source_name, target_name = ("[*]" if end is absent else end.name for end in (phase, target))
-        yield f"    {source_name} --> {target_name}: {event.name} / {action.name}"
-    yield "```"
-
-
 def rows(table: Mapping[tuple[Enum, Enum], tuple[Enum, Enum]], absent: Enum) -> Iterator[str]:
-    """Yields the rows that the diagram leaves out."""
+    """Yields the rows that the picture leaves out."""
     yield ""
     for (phase, event), (target, action) in table.items():
         if phase is absent and target is absent:
@@ -45,17 +29,17 @@ def generated() -> str:
             "",
             "Session → client, per packet id:",
             "",
-            *diagram(OUTBOUND, OutboundPhase.ABSENT),
+            "![The phases of an exchange towards the client](../pictures/to_the_client.svg)",
             *rows(OUTBOUND, OutboundPhase.ABSENT),
             "",
             "Client → session, QoS 2, per packet id:",
             "",
-            *diagram(INBOUND, InboundPhase.ABSENT),
+            "![The phases of a publication of QoS 2](../pictures/from_the_client.svg)",
             *rows(INBOUND, InboundPhase.ABSENT),
             "",
             "Exchanges of messages that were given up, per packet id:",
             "",
-            *diagram(ABANDONED, AbandonedPhase.ABSENT),
+            "![The phases of an exchange that was given up](../pictures/given_up.svg)",
             *rows(ABANDONED, AbandonedPhase.ABSENT),
             "",
             "",

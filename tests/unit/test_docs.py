@@ -201,6 +201,30 @@ def test_every_module_that_a_page_names_exists(page: str) -> None:
     assert sorted(name for name in named if not name.startswith(made) and not (ROOT / name).exists()) == []
 
 
+MOST_WORDS = 30
+FOR_NEWCOMERS = [
+    page for page in PAGES if page in ("README.md", "docs/index.md") or page.startswith(("docs/start/", "docs/guides/"))
+]
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a page, without code, links and the marks of Markdown; a cell and an item of a list end one."""
+    text = re.sub(r"<!--.*?-->", "", without_code(text), flags=re.DOTALL)
+    text = re.sub(r"^    .*$|^#+ .*$", "", text, flags=re.MULTILINE)
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", text))
+    blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*] |\d+\. ))|\|", text)
+    return [sentence for block in blocks for sentence in re.split(r"(?<=[.!?:])\s+", " ".join(block.split()))]
+
+
+@pytest.mark.parametrize("page", FOR_NEWCOMERS)
+def test_no_sentence_for_newcomers_has_more_than_thirty_words(page: str) -> None:
+    assert [sentence for sentence in sentences(TEXTS[page]) if len(re.findall(r"[\w'’-]+", sentence)) > MOST_WORDS] == []
+
+
+def test_the_front_page_is_short() -> None:
+    assert len(TEXTS["README.md"].splitlines()) <= 120
+
+
 WALKS = ("To the device", "To the device, by a micro-batch", "From the device", "From device to device")
 
 
