@@ -21,11 +21,12 @@ from state.records.commands import decode_command_batch
 from state.records.dead_letters import LAST_DEATH
 from state.records.events import WAKE_UP_KEY, decode_events
 from state.records.messages import MESSAGE_ID
+from state.records.presence import GONE_CONNECTION, decode_presence
 from state.records.subscriptions import decode_subscriptions
 from state.records.uplink import INFLIGHT_ID
-from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SessionRow, Step
+from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SaidPresence, SessionRow, Status, Step
 
-TOPICS = ("messages", "events", "commands", "uplink", "receipts", "ledger", "dead-letters", "subscriptions")
+TOPICS = ("messages", "events", "commands", "uplink", "receipts", "ledger", "dead-letters", "subscriptions", "presence")
 _PREFIX = "inflight."
 _POLL_MS = 200
 
@@ -54,6 +55,8 @@ class LogRecord:
             return msgspec.json.decode(self.value)
         if self.topic == "subscriptions" and self.value:
             return decode_subscriptions(self.value)
+        if self.topic == "presence" and self.value:
+            return decode_presence(self.value)
         return dict(self.headers) | {"payload": self.value}
 
 
@@ -165,6 +168,9 @@ class LogReader:
                 )
         return rows
 
+    def presence(self) -> list[SaidPresence]:
+        return [_said(record) for record in self.records["presence"]]
+
     def connections(self) -> list[LoggedConnection]:
         """Returns the connections that sessions have accepted, each with its first end in the log."""
         accepted, closed = set(), set()
@@ -245,6 +251,15 @@ def _line(record: LogRecord, about: Iterable[str]) -> str:
         what = [each for each in what if any(text in repr(each) for text in about)] or what
     clock = time.strftime("%H:%M:%S", time.localtime(record.time_s)) + f"{record.time_s % 1:.3f}"[1:]
     return f"{clock} {record.topic}-{record.partition}@{record.offset} {record.client_id} {what!r}"
+
+
+def _said(record: LogRecord) -> SaidPresence:
+    if not record.value:
+        number = int(dict(record.headers)[GONE_CONNECTION])
+        return SaidPresence(client_id=record.client_id, status=Status.GONE, connection_id=number)
+    said = record.decoded()
+    status = Status.ONLINE if said.online else Status.OFFLINE
+    return SaidPresence(client_id=record.client_id, status=status, connection_id=int(said.connection_id))
 
 
 def connections_in(

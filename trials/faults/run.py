@@ -34,9 +34,10 @@ from rich.console import Console
 
 from trials.faults import report
 from trials.faults.account import account
+from trials.faults.account.account_of_presence import last_words
 from trials.faults.account.account_of_routing import arrived, owed, owed_to_group, publications
 from trials.faults.account.account_of_sessions import WITHIN_S
-from trials.faults.account.facts import FROM_DEVICE, End, Facts, Step, Violation
+from trials.faults.account.facts import FROM_DEVICE, End, Facts, Status, Step, Violation
 from trials.faults.account.recovery import LATE_S
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
@@ -130,6 +131,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         ended_ids=reader.ended_ids(),
         outages=injector.outages,
         suffered=injector.suffered,
+        presence=reader.presence(),
     )
     return Result(facts=facts, violations=account.violations(facts), reader=reader)
 
@@ -249,7 +251,8 @@ class _Run:
             await asyncio.sleep(_LONG_LOOK_S)
 
     async def _until_ended(self) -> None:
-        """Waits until every message has its receipt, every session that can end has ended, and every will is published."""
+        """Waits until every message has its receipt, every session that can end has ended, every will is published, and
+        nobody is online."""
         wills = {attempt.will for device in self._devices for attempt in device.facts.attempts if attempt.end is not End.GOODBYE}
         ending = {device.facts.client_id for device in self._devices if device.facts.character.keeping is not Keeping.KEPT}
         left_s = time.time()
@@ -263,7 +266,8 @@ class _Run:
                 connection.will in wills and connection.will not in published and connection.next_s is None
                 for connection in self._reader.connections()
             )
-            return sum(sent.message_id not in receipts for sent in self._backend.sent) + sessions + late
+            present = sum(said.status is Status.ONLINE for said in last_words(self._reader.presence()).values())
+            return sum(sent.message_id not in receipts for sent in self._backend.sent) + sessions + late + present
 
         # What is missing is the account's to say, so the time is bounded and its end no error.
         while (left() or self._reader.caught_up_s < left_s + 1) and time.time() < left_s + 2 * WITHIN_S:  # noqa: ASYNC110

@@ -4,13 +4,14 @@
 2. From devices to the backend: nothing lost, nothing twice at QoS 2, in order.
 3. From devices to devices, with routing: trials/faults/account/account_of_routing.py.
 4. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
+5. Presence: trials/faults/account/account_of_presence.py.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from trials.faults.account import account_of_routing, account_of_sessions
+from trials.faults.account import account_of_presence, account_of_routing, account_of_sessions
 from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
 from trials.faults.plan.characters import Keeping
 
@@ -20,7 +21,11 @@ SESSION_ENDED = "session_ended"
 
 def violations(facts: Facts) -> list[Violation]:
     """Returns all violations, by subject."""
-    of_others = account_of_routing.violations(facts), account_of_sessions.violations(facts)
+    of_others = (
+        account_of_routing.violations(facts),
+        account_of_sessions.violations(facts),
+        account_of_presence.violations(facts),
+    )
     return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *chain(*of_others)]
 
 

@@ -162,6 +162,23 @@ class SessionRow:
     detail: str = ""
 
 
+class Status(StrEnum):
+    """What `inflight.presence` says of a client."""
+
+    ONLINE = "online"
+    OFFLINE = "offline"
+    GONE = "gone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SaidPresence:
+    """A record of `inflight.presence`."""
+
+    client_id: str
+    status: Status
+    connection_id: int
+
+
 class LoggedEnd(StrEnum):
     """The first thing in `inflight.events` that ends a connection that the session has accepted."""
 
@@ -222,6 +239,7 @@ class Facts:
     ended_ids: frozenset[str] = frozenset()
     outages: list[Outage] = field(default_factory=list)
     suffered: list[Suffered] = field(default_factory=list)
+    presence: list[SaidPresence] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

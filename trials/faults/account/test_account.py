@@ -22,8 +22,10 @@ from trials.faults.account.facts import (
     Outcome,
     Publication,
     Received,
+    SaidPresence,
     Sent,
     SessionRow,
+    Status,
     Step,
     Suffered,
 )
@@ -71,6 +73,17 @@ class Scenario:
         steps = [(0, Step.CONNECTED), (10, Step.DISCONNECTED), (12, Step.CONNECTED), (20, Step.DISCONNECTED)]
         steps += [] if keeping is Keeping.KEPT else [(20 + EXPIRY_S, Step.SESSION_ENDED)]
         self.facts.sessions = [SessionRow(client_id=client_id, step=step, time_s=NOON_S + at_s) for at_s, step in steps]
+        last = Status.OFFLINE if keeping is Keeping.KEPT else Status.GONE
+        self.facts.presence = [
+            SaidPresence(client_id=client_id, status=status, connection_id=connection_id)
+            for connection_id, status in (
+                (1, Status.ONLINE),
+                (1, Status.OFFLINE),
+                (2, Status.ONLINE),
+                (2, last),
+                (1, Status.ONLINE),
+            )
+        ]
         for qos in (1, 2):
             for number in range(3):
                 self.message(qos, number)
@@ -218,6 +231,8 @@ WRONG_SESSIONS: dict[str, tuple[Change, str]] = {
     "a session too long": (lambda s: _row(s, -1, after_s=ALLOWANCE_S + 1), "its session went on for"),
     "a session without end": (lambda s: s.facts.sessions.pop(), "its session has not ended"),
     "no session": (lambda s: s.facts.sessions.clear(), "the ledger says nothing"),
+    "no presence": (lambda s: s.facts.presence.clear(), "its presence was never announced"),
+    "online for ever": (lambda s: s.facts.presence.pop(-2), "its presence is online at the end of the run, and it is gone"),
 }
 
 
