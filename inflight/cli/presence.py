@@ -44,10 +44,12 @@ def presence(
 
 
 def _read(settings: "Settings") -> "dict[str, ClientPresence]":
+    from inflight.cli.logs import configure_logging
     from inflight.presence import Presence
     from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
 
+    configure_logging()  # to standard error: standard output is for clients
     servers = settings.kafka.bootstrap_servers
     try:
         with Presence(servers, topic=settings.topics.presence, kafka_options=settings.kafka.librdkafka_options()) as presence:
