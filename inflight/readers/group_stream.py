@@ -5,9 +5,10 @@ before a partition moves, and at `close`. So a record is given out at least once
 """
 
 import asyncio
+import time
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
@@ -54,12 +55,12 @@ class GroupStream(ABC, Generic[T]):
         self._errors = ClientErrors()
         self._log_throttle = ErrorLogThrottle()
         self._recent = RecentIds()
-        self._given: T | None = None
-        """The value for which the body of the loop has not ended."""
+        self._given: list[T] = []
+        """The values for which the body of the loop has not ended."""
         self._left: deque[T] = deque()
-        """Further values of the same record."""
-        self._handled: TopicPartition | None = None
-        """What is stored when `_left` is empty and the body has ended."""
+        """Further values of the newest record."""
+        self._read: dict[int, int] = {}
+        """By partition, the offset to be stored when the body has ended and nothing is left."""
         self._fetched: Any = None
         self._fetching: Future[None] | None = None
         self._executor: ThreadPoolExecutor | None = None
@@ -117,6 +118,22 @@ class GroupStream(ABC, Generic[T]):
         self._check_open()
         raise StopIteration
 
+    def batches(self, most: int = 500, *, within_s: float = 1.0) -> Iterator[list[T]]:
+        """Iterates over lists of values, for bodies that work on many at once. Offsets are stored after the body, as in `for`.
+
+        most: Values of a list; the last Kafka record may bring more. within_s: After this time a list is given out as it is.
+        """
+        self._give_again()
+        while not self._is_stopping:
+            ends_s = time.monotonic() + within_s
+            while self._left or (len(self._given) < most and time.monotonic() < ends_s and not self._is_stopping):
+                if self._next_value() is None:
+                    self._fetch(min(_POLL_S, max(0.0, ends_s - time.monotonic())))
+            if self._given:
+                yield list(self._given)
+            self._store_handled()
+        self._check_open()
+
     def __aiter__(self) -> Self:
         self._give_again()
         return self
@@ -154,33 +171,33 @@ class GroupStream(ABC, Generic[T]):
 
     def _give_again(self) -> None:
         """Puts back what a loop has left unhandled, so that the next loop begins with it."""
-        if self._given is not None:
-            self._left.appendleft(self._given)
-            self._given = None
+        self._left.extendleft(reversed(self._given))
+        self._given.clear()
 
     def _store_handled(self) -> None:
-        """Stores the offset of a record when the body has ended for its last value."""
-        self._given = None
-        if self._handled is None or self._left:
+        """Stores offsets when the body has ended, and every value of the newest record was given out."""
+        self._given.clear()
+        if self._left:
             return
-        try:
-            self._client.store_offsets(offsets=[self._handled])
-        except KafkaException as error:  # the partition has moved: its new owner reads the record again
-            _log.debug("offset_not_stored", topic=self._topic, error=str(reason_of(error)))
-        self._handled = None
+        for number, offset in self._read.items():
+            try:
+                self._client.store_offsets(offsets=[TopicPartition(self._topic, number, offset)])
+            except KafkaException as error:  # the partition has moved: its new owner reads the record again
+                _log.debug("offset_not_stored", topic=self._topic, error=str(reason_of(error)))
+        self._read.clear()
 
     def _next_value(self) -> T | None:
         """Returns the next value of what was fetched; None = there is none left."""
         if not self._left and self._fetched is not None:
             message, self._fetched = self._fetched, None
-            self._handled = TopicPartition(self._topic, message.partition(), message.offset() + 1)
             self._left.extend(value for value in self._readable(message) if self._recent.is_new(self._identity(value)))
-            if not self._left:
+            self._read[message.partition()] = message.offset() + 1
+            if not self._given:
                 self._store_handled()
         if not self._left:
             return None
-        self._given = self._left.popleft()
-        return self._given
+        self._given.append(self._left.popleft())
+        return self._given[-1]
 
     def _readable(self, message: Any) -> Iterable[T]:
         try:

@@ -111,3 +111,17 @@ def test_what_kafka_refuses_for_ever_ends_the_loop(log: KafkaLog) -> None:
 def test_a_topic_filter_has_to_be_valid() -> None:
     with pytest.raises(ValueError, match="MQTT topic filters are allowed"):
         uplink("a/#/b")
+
+
+def test_a_batch_is_stored_as_a_whole_after_its_body(log: KafkaLog) -> None:
+    log.records = [publication(b"%d" % number) for number in range(5)]
+    messages, seen = uplink(), []
+    for batch in messages.batches(2, within_s=0.05):
+        seen.append([message.payload for message in batch])
+        if len(seen) == 2:
+            break
+    assert (seen, log.stored) == ([[b"0", b"1"], [b"2", b"3"]], 2)
+    for batch in messages.batches(4, within_s=0.05):
+        seen.append([message.payload for message in batch])
+        messages.stop()
+    assert (seen[2:], log.stored) == ([[b"2", b"3", b"4"]], 5)
