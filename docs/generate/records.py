@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from types import ModuleType
 from typing import Final
 
-from docs.generate.markdown import NOTE, linked
+import msgspec
+
+from docs.generate.markdown import NOTE, linked, table
 from inflight.producer.message import MessageRecord, build_message, build_publication
 from inflight.producer.settings import ProducerSettings
-from state.commands import DeadLetter, ForwardPublication, SetThrottle, Transition
+from state.commands import DeadLetter, ForwardPublication, SetPresence, SetThrottle, Transition
 from state.model import Death, DeathHistory, Destination, DestinationKind, Message, Outcome, PublishProperties, QoS
-from state.records import dead_letters, ledger, messages, publications, receipts, throttle, uplink
+from state.records import dead_letters, ledger, messages, presence, publications, receipts, throttle, uplink
 from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
 from state.records.record import SinkRecord
@@ -32,6 +34,7 @@ version may add headers and fields; it changes none. The code has written the ex
 | [`inflight.uplink`](#inflightuplink) | gateways, bridges, the engine | backends, matchers, the archive |
 | [`inflight.receipts`](#inflightreceipts) | the engine | backends, the archive |
 | [`inflight.dead-letters`](#inflightdead-letters) | the engine | backends, the archive |
+| [`inflight.presence`](#inflightpresence) | the engine | backends |
 | [`inflight.throttle`](#inflightthrottle) | the engine | backends |
 | [`inflight.ledger`](#inflightledger) | the engine | `inflight trace`, the archive |
 
@@ -57,8 +60,11 @@ def page() -> str:
             _section(_TOPICS.publications, publications, _produced(publication)),
             _section(_TOPICS.uplink, uplink, _uplink()),
             _section(_TOPICS.receipts, receipts, _receipt()),
-            "\n[receipts.md](receipts.md) explains the fields; [receipt.schema.json](receipt.schema.json) is the JSON schema.",
+            "\n" + table(("field", "meaning"), _described(Receipt)),
+            "\n[receipts.md](receipts.md) explains them; [receipt.schema.json](receipt.schema.json) is the JSON schema.",
             _section(_TOPICS.dead_letters, dead_letters, _dead_letter()),
+            _section(_TOPICS.presence, presence, presence.presence_record(_TOPICS.presence, "pump-7", _ONLINE)),
+            "\n" + table(("field", "meaning"), _described(presence.PresenceRecord)),
             _section(_TOPICS.throttle, throttle, throttle.throttle_record(_TOPICS.throttle, "pump-7", _THROTTLED)),
             _section(_TOPICS.ledger, ledger, _ledger()),
             "\n[codes.md](codes.md) has the transitions and outcomes.\n",
@@ -66,6 +72,9 @@ def page() -> str:
     )
 
 
+_ONLINE: Final = SetPresence(
+    online=True, since_ms=_TIME, connection_id=1, gateway="gateway-1", protocol_version=5, session_expiry_interval_s=86_400
+)
 _DEAD: Final = "undelivered messages. The other topics to which exchanges send dead letters have the same records"
 _THROTTLED: Final = SetThrottle(since_ms=_TIME, reason="800 messages wait in the queue; it has room again below 500")
 
@@ -80,6 +89,11 @@ def _section(topic: str, module: ModuleType, example: SinkRecord) -> str:
     first = first.replace("and of the other topics to which exchanges send dead letters", _DEAD)
     body = "\n\n".join([first[:1].upper() + first[1:], *paragraphs[1:]])
     return f"\n## {topic}\n\n{body}\n\nExample:\n\n```text\n{_shown(example)}\n```"
+
+
+def _described(kind: type[msgspec.Struct]) -> Iterable[tuple[str, str]]:
+    properties = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
+    return [(f"`{name}`", about.get("description", "")) for name, about in properties.items()]
 
 
 def _reflowed(paragraph: str) -> str:

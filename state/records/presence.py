@@ -1,7 +1,8 @@
 """Defines the records of `inflight.presence`: which clients are connected. It is a public contract with backends.
 
-Key: the client id. Value: JSON, a `PresenceRecord`. Without a value the client's session has ended, and the headers below say
-when and why. The topic is compacted, so reading it from its beginning gives the present state of each client with a session.
+Key: the client id. Value: JSON, a `PresenceRecord`. Without a value the client's session has ended, and the headers `since-ms`,
+`connection-id` and `reason` say when and why. The topic is compacted, so reading it from its beginning gives the present state
+of each client with a session.
 
 Of two records of a client the higher one counts, by connection id and then by stage: online, offline, gone. One with connection
 id 0 counts wherever it is: the stored session is unreadable. A micro-batch that is executed again writes equal records again.
