@@ -22,7 +22,7 @@ HISTORY_LINES = 60
 
 
 def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, console: Console) -> None:
-    """Prints the result of a run. The tables are Markdown, as they are in docs/reference/guarantees.md."""
+    """Prints the result of a run. The tables are Markdown, as they are in docs/project/verification.md."""
     for table in (_faults(recoveries(facts)), _traffic(facts), *_routed(facts), _endings(facts), _latency(facts)):
         console.print(table)
     lengths_s = ", ".join(f"{outage.ended_s - outage.began_s:.0f}" for outage in facts.outages)

@@ -50,7 +50,7 @@ class Account:
                 assert other < name or self.sent[other] != qos, f"{name} comes after {other}"
 
     def _was_refused_meanwhile(self, name: str) -> bool:
-        """The refusal may have crossed a repetition on the same connection, where these are allowed (guarantees.md)."""
+        """The refusal may have crossed a repetition on the same connection, where these are allowed (edge_cases.md)."""
         return name in self.refused and self._scenario.session.retry_mqtt5 is RetryMqtt5.TIMER
 
     def _keeps_order(self) -> bool:

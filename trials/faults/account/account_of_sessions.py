@@ -27,7 +27,7 @@ from trials.faults.plan.characters import Keeping
 from trials.faults.plan.faults import LEASE_S, Kind, Part
 
 PATIENCE = 1.5
-"""The engine ends the connections of a gateway that is gone after so many leases (docs/reference/guarantees.md)."""
+"""The engine ends the connections of a gateway that is gone after so many leases (docs/reference/protocol.md, 1)."""
 ALLOWANCE_S = 20.0
 """Seconds for everything else: finding the connections, a micro-batch or two, and a machine that has other work."""
 WITHIN_S = PATIENCE * LEASE_S + ALLOWANCE_S
