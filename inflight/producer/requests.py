@@ -130,7 +130,7 @@ class Requests:
         if message.key() not in self._clients:
             return
         read = uplink_message(message)
-        correlation = (read.correlation_data or b"").decode(errors="replace")
+        correlation = (read.properties.correlation_data or b"").decode(errors="replace")
         request = self._waiting.get(correlation) or self._waiting.get(_id_in(read.topic))
         if request is not None and request.client_id == read.client_id:
             request.settle(read)

@@ -13,7 +13,7 @@ from inflight.readers.group_stream import Begin, GroupStream
 from sinks.kafka.librdkafka import headers_of
 from sinks.mqtt_topics import is_topic_filter
 from state.inbound.subscriptions import topic_matches
-from state.model import ClientId
+from state.model import ClientId, PublishProperties
 from state.records.publications import publication_in
 from state.records.record import Header, position
 from state.records.uplink import INFLIGHT_ID, MESSAGE_EXPIRY, USERNAME
@@ -26,7 +26,7 @@ class UplinkMessage:
     client_id: The device. topic: The topic name to which it published. payload: Bytes as they came. qos: 0, 1 or 2.
     inflight_id: Unique for each publication; copies have the same one.
     username: The user of the connection; None without a login.
-    content_type, response_topic, correlation_data, payload_format, user_properties: MQTT 5, None or empty if not given.
+    properties: Of MQTT 5: response topic, correlation data, user properties and others; None or empty if not given.
     expiry_interval_s: MQTT 5 Message Expiry Interval in seconds; None = not given.
     received_ms: When Kafka stored the record, milliseconds since 1970. partition, offset: Where the record is.
     """
@@ -38,11 +38,7 @@ class UplinkMessage:
     retain: bool
     inflight_id: str
     username: str | None
-    content_type: str | None
-    response_topic: str | None
-    correlation_data: bytes | None
-    payload_format: int | None
-    user_properties: tuple[tuple[str, str], ...]
+    properties: PublishProperties
     expiry_interval_s: int | None
     received_ms: int
     partition: int
@@ -62,7 +58,7 @@ def uplink_message(message: Any) -> UplinkMessage:
         is_uplink=True,
     )
     own = {name: (value or b"").decode() for name, value in headers if name in (INFLIGHT_ID, USERNAME, MESSAGE_EXPIRY)}
-    published, properties = read.message, read.message.properties
+    published = read.message
     return UplinkMessage(
         client_id=read.publisher,
         topic=published.topic,
@@ -71,11 +67,7 @@ def uplink_message(message: Any) -> UplinkMessage:
         retain=published.retain,
         inflight_id=own.get(INFLIGHT_ID, where),
         username=own.get(USERNAME),
-        content_type=properties.content_type,
-        response_topic=properties.response_topic,
-        correlation_data=properties.correlation_data,
-        payload_format=properties.payload_format,
-        user_properties=properties.user_properties,
+        properties=published.properties,
         expiry_interval_s=int(own[MESSAGE_EXPIRY]) if MESSAGE_EXPIRY in own else None,
         received_ms=received_ms,
         partition=message.partition(),

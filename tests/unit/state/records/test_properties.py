@@ -33,8 +33,14 @@ MEANINGS = {
         "state/records/receipts.py",
         "streaming/engine/operator/to_records.py",
         "sinks/bridge/envelope.py",  # devices behind a broker acknowledge there
+        "inflight/producer/requests.py",  # devices answer there
+        "inflight/producer/producer.py",
+        "inflight/producer/async_producer.py",
     },
     "user_properties": {
+        "state/records/trace_context.py",  # one of them is the trace
+        "state/records/uplink.py",
+        "state/dead_letters/message_end.py",
         "sinks/mqtt/codec/v5.py",  # of packets that carry no message
         "sinks/bridge/envelope.py",
     },
