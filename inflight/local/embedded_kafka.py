@@ -40,7 +40,7 @@ _META: Final = "meta.properties"
 _PROPERTIES_FILE: Final = "server.properties"
 _PORT_ATTEMPTS: Final = 5
 # No optimizing compiler, and a collector that stops the broker for 4 ms instead of 13: see
-# docs/decisions/0031-no-optimizing-compiler.md. Java refuses to start with two collectors; JDK_JAVA_OPTIONS may have named one.
+# docs/decisions/0031. Java refuses to start with two collectors; JDK_JAVA_OPTIONS may have named one.
 _JVM: Final = (
     "-Xms256m",
     "-Xmx512m",

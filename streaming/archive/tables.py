@@ -83,7 +83,7 @@ DEAD_LETTERS: Final = TableSpec(
         ("client_id", "STRING", "whose queue the message died in (key of the record)"),
         ("message_id", "STRING", "the message's id, the same in all its lives"),
         ("time", "TIMESTAMP", "when the dead letter was written to Kafka, UTC"),
-        ("reason", "STRING", "of the newest death: rejected, expired, maxlen, delivery_limit, too-large, session_ended, invalid"),
+        ("reason", "STRING", "rejected, expired, maxlen, delivery_limit, too-large, session_ended, invalid, quarantined"),
         ("deaths", "INT", "how often the message has died, all queues and reasons together"),
         ("first_reason", "STRING", "x-first-death-reason"),
         ("first_queue", "STRING", "x-first-death-queue"),

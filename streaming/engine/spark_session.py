@@ -37,7 +37,7 @@ _DAEMON: Final = "streaming.engine.operator.worker_daemon"
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 _MAX_SOCKET_DIRECTORY_BYTES: Final = 60
 _SLOTS_OF_A_PROCESSOR: Final = 2
-"""docs/decisions/0032."""
+"""docs/decisions/0031."""
 
 NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
 """Java's optimizing compiler uses half a core for minutes while devices wait, and gains little for our work
@@ -175,7 +175,7 @@ def _query_options(settings: SparkSettings) -> dict[str, str]:
         "spark.sql.streaming.stateStore.rocksdb.maxMemoryUsageMB": "256",
         # Groups or records of an Arrow batch; bounds the memory of a worker.
         "spark.sql.execution.arrow.maxRecordsPerBatch": "2000",
-        # Over TCP each Python run waits 40 ms for a delayed acknowledgement (docs/decisions/0034).
+        # Over TCP each Python run waits 40 ms for a delayed acknowledgement (docs/decisions/0031).
         "spark.python.unix.domain.socket.enabled": "true",
         # A second copy of a task would write its records to Kafka a second time.
         "spark.speculation": "false",

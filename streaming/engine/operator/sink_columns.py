@@ -1,7 +1,7 @@
 """Makes a row of each record that leaves the operator, in the columns of Kafka's sink.
 
 The two paths of the worker make the same rows: `frames_of` for PySpark's stock path, `SinkRows` for the lean one. The output has
-columns because the JVM then reads only what it needs; a cell of JSON was a fifth of its work (docs/decisions/0033).
+columns because the JVM then reads only what it needs; a cell of JSON was a fifth of its work (docs/decisions/0031).
 """
 
 from collections.abc import Sequence

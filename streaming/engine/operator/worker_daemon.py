@@ -2,7 +2,7 @@
 
 A worker that imports the session, Arrow and pandas itself takes half a second, on a busy machine more than a second, in the
 middle of a micro-batch. Spark ends workers that were idle for a minute, so that would happen again and again
-(docs/decisions/0034).
+(docs/decisions/0031).
 """
 
 import gc
