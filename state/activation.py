@@ -12,7 +12,7 @@ from state.commands import (
 from state.connection import SessionConnection
 from state.dead_letters.dead_letter import NOT_DEAD, DeathLimits, dead_letter, wants_dead_letter
 from state.dead_letters.message_end import message_end
-from state.model import ClientId, MessageId, Outcome, PacketId, QoS, ReasonCode
+from state.model import ClientId, MessageId, Outcome, PacketId, Position, QoS, ReasonCode
 from state.outbound.inflight_window import Delivery
 from state.presence import PresenceChanges
 from state.settings import SessionSettings
@@ -23,7 +23,9 @@ class FastPathChanges:
     """Collects what an activation changes for the fast path; its last step applies it (state/outbound/fast_path/grants.py).
 
     Attributes:
-        has_handled: The session has handled a message that no gateway had sent before.
+        has_handled: The session has handled a message that no gateway had sent before, or one has left the queue.
+        handled: Positions of messages that were read or adopted.
+        queued: Positions of messages that were in the queue before.
         new_digests: Digests of message ids remembered from such messages, and from returned dead letters.
         subscriptions_changed: Subscriptions were added or removed.
         waits_for_fence: A message that a gateway may be sending has to end, so the path must close first.
@@ -32,6 +34,8 @@ class FastPathChanges:
     """
 
     has_handled: bool = False
+    handled: set[Position] = field(default_factory=set)
+    queued: set[Position] = field(default_factory=set)
     new_digests: list[bytes] = field(default_factory=list)
     subscriptions_changed: bool = False
     waits_for_fence: bool = False

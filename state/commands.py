@@ -136,7 +136,9 @@ class CloseConnection(Value, frozen=True, tag=6):
 class OpenFastPath(Value, frozen=True, tag=7):
     """Grants the fast path: the gateway may send messages of this client before the session has read them (protocol.md, 7).
 
-    after: the highest position that the session has handled, in the partition of this client's messages.
+    after: the highest position that the session has handled, in the partition of this client's messages, and that does not wait
+        in its queue. queued_to: the messages beyond it and up to this offset wait there. So none of them is a repetition, or a
+        copy; -1 = none waits.
     adopted: the offset of the highest `FastSent` of this connection that the session has read; -1 = none yet.
     ids_in_use: packet ids of the fast path that are not free. last_id: the one that was used last, 0 = none yet.
     recent_ids: digests of remembered message ids, 8 bytes each, concatenated. A message with such an id is a repetition.
@@ -156,6 +158,7 @@ class OpenFastPath(Value, frozen=True, tag=7):
     is_snapshot: bool = False
     subscriptions: tuple[Subscription, ...] | None = None
     marks: tuple[tuple[int, int], ...] | None = None
+    queued_to: int = -1
 
 
 class CloseFastPath(Value, frozen=True, tag=8):

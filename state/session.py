@@ -145,6 +145,7 @@ class Session:
             self.started_by = self.newest_connection_id = 0
             self.outbound.positions.forget()
             self.outbound.routing = SessionRouting()
+        grants.begin_of_activation(self.outbound, activation)
         events, presence = tuple(events), self._presence()
         activation.ended = {event.connection_id for event in events if isinstance(event, ClientDisconnected | ConnectionLost)}
         for event in events:  # step 1

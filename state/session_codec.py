@@ -132,6 +132,7 @@ class SessionV1(_StoredStruct, frozen=True):
         abandoned: (packet id, phase, whether it holds a slot of the connection), oldest first.
         handled: (partition, offset); the partition of the newest handled message is the last one.
         unread: In the order of adoption.
+        settled: None = nothing waits in the queue, or a version has written it that did not store this.
         routing: None = no routed message has come, and the list is the empty one of the connection `started_by`, or the version
             that wrote it knew no lists.
     """
@@ -165,6 +166,7 @@ class SessionV1(_StoredStruct, frozen=True):
     last_fast_packet_id: int = 0
     close_unconfirmed: bool = False
     routing: SessionRoutingV1 | None = None
+    settled: Position | None = None
 
 
 class _ConnectionOnlyV1(_StoredStruct, frozen=True):
@@ -239,6 +241,7 @@ def encode_session(session: Session) -> bytes:
         repeated=tuple((*repetition, received_ms) for repetition, received_ms in awaiting.repeated.items()),
         handled=tuple(outbound.positions.handled.items()),
         unread=tuple(outbound.positions.unread),
+        settled=outbound.positions.settled if outbound.queue else None,
         last_fast_packet_id=outbound.packet_ids.last_fast,
         close_unconfirmed=session.close_unconfirmed,
         routing=_pack_routing(outbound.routing, session.started_by),
@@ -305,6 +308,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     session.close_unconfirmed = record.close_unconfirmed
     outbound.positions.handled.update(record.handled)
     outbound.positions.unread.update(dict.fromkeys(record.unread))
+    outbound.positions.settled = record.settled or outbound.positions.latest
     outbound.routing.list_id = ListId(record.started_by)
     if record.routing is not None:
         _unpack_routing(record.routing, outbound.routing)

@@ -25,8 +25,9 @@ class FastPathState(Enum):
     """The action of a connection of this process on an offer."""
 
     OPEN = "open"
-    BROKEN = "broken"
-    """Refuse it: a message before it goes by the slow path, and the session has not handled that yet."""
+    """Accept it, if nothing in the message speaks against it."""
+    HOLDING = "holding"
+    """Hold it, until the session has handled the messages before it, or the device has acknowledged earlier ones."""
     CLOSED = "closed"
     """Ignore it."""
 
@@ -51,13 +52,18 @@ class Elsewhere(NamedTuple):
 
 @dataclass(slots=True)
 class Offers:
-    """The offers of one poll, and how many messages are not offered: dropped, because the gateway is under pressure; broken,
-    closed: for want of a path (FastPathState)."""
+    """The offers of one poll, and how many messages are not offered.
 
+    dropped: because the gateway is under pressure. skipped: they would be held, and this is a burst. closed: they would be
+    ignored.
+    """
+
+    in_burst: bool = False
+    """There is more to read than a poll returns."""
     here: list[tuple[ClientId, OfferPublish]] = field(default_factory=list)
     elsewhere: list[Elsewhere] = field(default_factory=list)
     dropped: int = 0
-    broken: int = 0
+    skipped: int = 0
     closed: int = 0
 
 
@@ -179,7 +185,7 @@ class OfferRouter:
         if path is FastPathState.CLOSED:
             offers.closed += 1
             return None
-        if path is FastPathState.BROKEN:
-            offers.broken += 1
+        if path is FastPathState.HOLDING and offers.in_burst:
+            offers.skipped += 1
             return None
         return connection_id

@@ -23,6 +23,9 @@ class FastPathSettings:
     max_lag: int = 1_000
     """A gateway that is this many messages of a partition behind skips to the end: the fast path is for latency,
     and micro-batches are for throughput."""
+    max_held_offers: int = 1_000
+    max_held_bytes: int = 262_144
+    """Messages for one connection that wait for its grant, or for a slot. Beyond, they are left to the micro-batches."""
     pressure_loop_lag_ms: int = 400
     """The event loop is late by more than this, for a second: a micro-batch is not slower then."""
     pressure_unconfirmed: int = 2_000

@@ -297,8 +297,8 @@ class Gateway(CommandHost[DeviceSocket]):
         self._pressure.observe(self.now_ms(), unconfirmed=counters.appends_unconfirmed, offers=waiting)
         if offers.dropped:
             counters.offers_refused[OfferRefusal.PRESSURE] += offers.dropped
-        if offers.broken:
-            counters.offers_refused[OfferRefusal.BROKEN] += offers.broken
+        if offers.skipped:
+            counters.offers_refused[OfferRefusal.BURST] += offers.skipped
         counters.offers_ignored += offers.closed
         for client_id, offer in offers.here:
             self._offer(self._by_client.get(client_id), client_id, offer)

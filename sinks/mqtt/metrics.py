@@ -40,7 +40,7 @@ class GatewayCounters:
     lists_repeated: int = count("Lists of subscriptions appended once more, because an older one stood behind them")
     fast_publishes_sent: int = count("PUBLISH packets written by the fast path")
     offers_taken: int = count("Messages accepted by the fast path")
-    offers_ignored: int = count("Messages for devices without a grant, and offers of a known message")
+    offers_ignored: int = count("Messages for connections that get no grant, and offers of a known message")
     copies_dropped: int = count("PUBLISHes of the engine that the fast path had sent before")
     adoptions: int = count("Messages of the fast path confirmed by the engine")
     adoption_delay_ms: int = count("From sending to that confirmation, sum of all", "adoption_delay_seconds")
@@ -54,6 +54,9 @@ class GatewayCounters:
     appends_failed: int = count("Records that Kafka did not accept in time")
     bugs: int = count("Connections closed by an error of the gateway itself")
     offers_refused: Counter[str] = field(default_factory=Counter, metadata=by("reason", "Messages left to the micro-batches"))
+    offers_held: Counter[str] = field(
+        default_factory=Counter, metadata=by("reason", "Messages that waited at the gateway for a grant, or for a slot")
+    )
     connections_refused: Counter[int] = field(default_factory=Counter, metadata=by("code", "CONNECT refused"))
     sockets_refused: Counter[str] = field(default_factory=Counter, metadata=by("step", "Sockets closed before MQTT"))
     limits_reached: Counter[str] = field(default_factory=Counter, metadata=by("limit", "Refusals because of a limit"))

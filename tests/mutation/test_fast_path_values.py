@@ -11,10 +11,12 @@ import pytest
 
 from state import session_codec
 from state.connection import SessionConnection
+from state.events import FastSent
 from state.model import Position
-from state.outbound.fast_path import grants
+from state.outbound.fast_path import adoption, grants
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import InflightEntry
+from state.outbound.outbound import SessionOutbound
 from state.session import Session
 from tests.mutation.plain_tests import Suite, first_failure, plain_calls
 
@@ -23,6 +25,10 @@ HUGE = 10**9
 
 def without_first_connection(**values: Any) -> InflightEntry:
     return InflightEntry(**{**values, "first_connection_id": 0})
+
+
+def is_behind_unhandled(outbound: SessionOutbound, event: FastSent) -> bool:
+    return event.previous > outbound.positions.handled_in(event.position.partition)
 
 
 def returning(value: Callable[[Any, property], Any]) -> Callable[[property], property]:
@@ -37,6 +43,9 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "grant: with too much unread": (grants, "MAX_UNREAD", lambda _: HUGE),
     "grant: of fast sends not renewed": (grants, "GRANT_AFTER", lambda _: HUGE),
     "grant: renewed all the time": (grants, "GRANT_AFTER", lambda _: 0),
+    "grant: while other messages wait": (grants, "_is_first_of_queue", lambda _: lambda outbound, after: True),
+    "grant: what leaves the queue is not noted": (Positions, "settle", lambda _: lambda self, positions: None),
+    "adoption: behind one that waits in the queue": (adoption, "_is_behind_missing", lambda _: is_behind_unhandled),
     "adoption: the session forgets what is unread": (
         Session,
         "is_empty",

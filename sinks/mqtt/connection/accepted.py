@@ -20,7 +20,7 @@ from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_ackn
 from sinks.mqtt.codec.packets import Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, ServerPacket, Subscribe, Unsubscribe
 from sinks.mqtt.codec.topic_aliases import TopicAliases
 from sinks.mqtt.connection.append_queue import Append, AppendQueue, AppendTopic
-from sinks.mqtt.connection.fast_path import OfferRefusal, WireFastPath
+from sinks.mqtt.connection.fast_path import OfferHold, OfferRefusal, WireFastPath
 from sinks.mqtt.connection.handshake import V5, Handshake
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.publications import Publications
@@ -269,17 +269,32 @@ class AcceptedDevice:
             self._counters.qos0_dropped += not publish.qos
 
     def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> None:
-        """A message that a router has read: it is sent if the session's grant covers it."""
-        taken = self.fast_path.offer(offer, under_pressure or self._records.is_full, wall_ms, now_ms)
-        if taken is None:
+        """A message that a router has read: it is sent if the session's grant covers it, now or later. Then `take_offers`."""
+        held = self.fast_path.offer(offer, under_pressure, wall_ms, now_ms)
+        if isinstance(held, OfferRefusal):
+            self._counters.offers_refused[held] += 1
+        elif not held:
             self._counters.offers_ignored += 1
-        elif isinstance(taken, OfferRefusal):
-            self._counters.offers_refused[taken] += 1
-        else:
+        elif (reason := self.take_offers(now_ms)) is not None:
+            self._counters.offers_held[reason] += 1
+
+    def take_offers(self, now_ms: int) -> OfferHold | None:
+        """Accepts the held offers that the session's grant covers. Returns why the next one is held; None = there is none.
+
+        Call it after everything that may have made one acceptable: a grant, an answer of the device, a confirmation.
+        """
+        fast_path = self.fast_path
+        while (taken := fast_path.take_next(self._records.is_full, now_ms)) is not None:
+            if isinstance(taken, OfferHold):
+                return taken
+            if isinstance(taken, OfferRefusal):
+                self._counters.offers_refused[taken] += 1
+                continue
             self._counters.offers_taken += 1
             append = Append(encode_event(taken.sent))
             append.fast_publish = taken.publish
             self._records.add(append)
+        return None
 
     # --- from Kafka -------------------------------------------------------------------------------------------------------------
 

@@ -148,7 +148,7 @@ class WireConnection:
         else:
             wants_data = self.phase is Phase.AWAITING_CONNECT or held_bytes < self._frames.max_packet_size_bytes
         if device is not None:
-            held_bytes += device.outbox.held_bytes
+            held_bytes += device.outbox.held_bytes + device.fast_path.held.size_bytes
         appends = records.take_new() if records.new else _NO_APPENDS
         return Effects(write, appends, requests, wants_data, deadline_ms, self.phase is Phase.CLOSED, held_bytes)
 
@@ -163,6 +163,7 @@ class WireConnection:
             self._frames.feed(data)
             if self._device is not None:
                 self._work_off(now_ms)
+                self._take_offers(now_ms)
         return self._effects()
 
     def _read_connect(self, data: bytes, now_ms: int) -> Effects:
@@ -294,6 +295,7 @@ class WireConnection:
             if status is CommandStatus.BUILD_MISMATCH and self.phase is not Phase.CLOSED:
                 self.counters.closed_for_other_code += 1
                 self._end(CloseReason(BUILD_MISMATCH, "other code", ReasonCode.SERVER_BUSY))
+        self._take_offers(now_ms)
         return self._effects(requests)
 
     def _open_or_close(self, command: GatewayCommand, now_ms: int) -> tuple[Request, ...]:
@@ -324,6 +326,12 @@ class WireConnection:
         else:
             self._device.offer(offer, under_pressure, wall_ms, now_ms)
         return self._effects()
+
+    def _take_offers(self, now_ms: int) -> None:
+        """Accepts offers that are held, if something has changed for them."""
+        device, ending = self._device, self._ending
+        if device is not None and len(device.fast_path.held) and ending.pending is None and not ending.peer_gone:
+            device.take_offers(now_ms)
 
     # --- from Kafka -------------------------------------------------------------------------------------------------------------
 
@@ -356,6 +364,7 @@ class WireConnection:
                 self._resume(now_ms)
         if self._ending.pending is not None and (why := self._ending.settled()) is not None:
             self._end(why)
+        self._take_offers(now_ms)
         return self._effects()
 
     def resume(self, now_ms: int) -> Effects:
@@ -367,6 +376,7 @@ class WireConnection:
         if self._device is not None and not self._records.stops_reading:
             self._deadlines.last_received_ms = now_ms  # until now we did not listen
             self._work_off(now_ms)
+            self._take_offers(now_ms)
 
     # --- from the routing tables ------------------------------------------------------------------------------------------------
 
@@ -396,6 +406,7 @@ class WireConnection:
         if self._device is not None:
             self._device.block(blocked, now_ms)
             self._work_off(now_ms)
+            self._take_offers(now_ms)
         return self._effects()
 
     def bytes_taken(self, now_ms: int) -> Effects:

@@ -2,7 +2,8 @@
 
 1. An offer is taken if no `OfferRefusal` holds. A refusal costs latency and nothing else, so whatever the session might decide
    in another way is refused. The offers of a partition are a chain: each is taken once, in their order, and none past a message
-   that goes by the slow path.
+   that goes by the slow path. An offer that only comes too early (`OfferHold`) is held, and those behind it, until a grant
+   comes, a slot is free, or the session sends it.
 2. A message that is taken has a slot on the wire and a packet id (`Outbox.reserve`), and `FastSent` with the whole message goes
    to the log. It is written when Kafka has confirmed that.
 3. What was taken is remembered until a grant says that the session has read it; until then a PUBLISH of the session for it is a
@@ -28,6 +29,7 @@ from typing import Final, NamedTuple
 from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.mqtt.codec.packets import Connect, EncodePublish
+from sinks.mqtt.connection.held_offers import HeldOffers
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastSent, MessageRefused
@@ -49,17 +51,11 @@ class OfferRefusal(StrEnum):
 
     PARTITION = "partition"
     """The grant is for another one."""
-    BROKEN = "broken"
-    """A message before it was refused, and the session has not handled that yet."""
-    GAP = "gap"
-    """The gateway does not know of a message before it."""
     PRESSURE = "pressure"
-    UNREAD = "unread"
-    """The device does not read."""
-    WAITING = "waiting"
-    """Something waits for a slot, or all slots are taken."""
-    UNADOPTED = "unadopted"
-    """Too much was sent that the session has not read about."""
+    BURST = "burst"
+    """It would be held, and the router has more to read than it can."""
+    FULL = "full"
+    """Too much is held."""
     SIZE = "size"
     INVALID = "invalid"
     """The record breaks the contract of `inflight.messages`, or MQTT cannot carry it."""
@@ -77,6 +73,25 @@ class OfferRefusal(StrEnum):
     PACKET_IDS = "packet_ids"
 
 
+class OfferHold(StrEnum):
+    """Why an offer is held."""
+
+    CLOSED = "closed"
+    """There is no grant."""
+    BROKEN = "broken"
+    """A message before it was refused, and the session has not handled that yet."""
+    GAP = "gap"
+    """The gateway does not know of a message before it."""
+    UNCONFIRMED = "unconfirmed"
+    """Kafka has to confirm earlier records of the connection first."""
+    UNREAD = "unread"
+    """The device does not read."""
+    WAITING = "waiting"
+    """Something waits for a slot, or all slots are taken."""
+    UNADOPTED = "unadopted"
+    """Too much was sent that the session has not read about."""
+
+
 @dataclass(slots=True)
 class Chain:
     """The offers of one partition.
@@ -91,11 +106,16 @@ class Chain:
     after: int = -1
     broken_at: int | None = None
 
-    def refusal(self, previous: int, offset: int) -> OfferRefusal | None:
+    def hold(self, previous: int) -> OfferHold | None:
         """Why an offer above `after` is not the next one."""
         if self.broken_at is not None:
-            return OfferRefusal.BROKEN
-        return None if previous <= self.after else OfferRefusal.GAP
+            return OfferHold.BROKEN
+        return None if previous <= self.after else OfferHold.GAP
+
+    @property
+    def last(self) -> int:
+        """Returns the highest offset of which no offer is accepted."""
+        return self.after if self.broken_at is None else max(self.after, self.broken_at)
 
     def take(self, offset: int) -> int:
         """Returns `after` as it was before."""
@@ -141,8 +161,15 @@ class WireFastPath:
     outbox: Outbox
     settings: GatewaySettings
     list_id: tuple[int, int] = (0, 0)
+    held: HeldOffers = field(init=False)
+    _awaits_slot: bool = False
+    """The first held offer needs a slot, as far as is known: so it is not decoded again before there is one."""
+    _wall_ahead_ms: int = 0
+    """The difference of the two clocks, as of the newest offer: what is held is judged later."""
     _is_open: bool = False
     _partition: int = -1
+    _queued_to: int = -1
+    """As in OpenFastPath."""
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
@@ -153,13 +180,24 @@ class WireFastPath:
     _resubscribed: dict[str, Subscription | None] = field(default_factory=dict)
     """Changes of the device on this connection by filter; None = it has unsubscribed."""
 
+    def __post_init__(self) -> None:
+        limits = self.settings.fast_path
+        self.held = HeldOffers(limits.max_held_offers, limits.max_held_bytes)
+
     # --- from the session -----------------------------------------------------------------------------------------------------
 
     def open(self, grant: OpenFastPath, now_ms: int) -> tuple[int, int]:
-        """Returns how many messages the session has read since, and the time from taking them to this, together, in ms."""
+        """Opens the path, or renews the grant. Then call `take_next`.
+
+        Returns:
+            How many messages the session has read since, and the time from taking them to this, together, in ms.
+        """
         partition, offset = grant.after
-        self._chains.setdefault(partition, Chain()).handled(offset)
-        self._partition = partition
+        chain = self._chains.setdefault(partition, Chain())
+        chain.handled(offset)
+        self.held.forget(partition, chain.last)
+        self._awaits_slot = False
+        self._partition, self._queued_to = partition, grant.queued_to
         self._is_open = True  # the last: a router asks for `state` on its own thread
         adopted = self._forget_adopted(partition, grant.adopted, now_ms)
         self.outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
@@ -192,7 +230,10 @@ class WireFastPath:
             return False
         if position in self._taken:
             return True
-        chain = None if publish.dup else self._chains.get(position.partition)
+        if publish.dup:
+            return False
+        self.held.forget(*position)
+        chain = self._chains.get(position.partition)
         if chain is not None and position.offset > chain.after:
             chain.break_at(position.offset)
         return False
@@ -221,37 +262,66 @@ class WireFastPath:
     @property
     def state(self) -> FastPathState:
         """Returns what an offer would lead to now. Safe on any thread."""
-        if not self._is_open or len(self._resubscribed) > MAX_RESUBSCRIBED:
+        if len(self._resubscribed) > MAX_RESUBSCRIBED:
             return FastPathState.CLOSED
-        return FastPathState.OPEN if self._chains[self._partition].broken_at is None else FastPathState.BROKEN
+        if not self._is_open or len(self.held) or self._chains[self._partition].broken_at is not None:
+            return FastPathState.HOLDING
+        return FastPathState.OPEN
 
-    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal | None:
-        """Take an offer, or leave it to the session, and what follows it. None: there is no grant, or the offer is known."""
+    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> bool | OfferRefusal:
+        """Holds an offer, or leaves it to the session. Then call `take_next`.
+
+        Returns:
+            True if it is held. False if it is known, or there will be no grant.
+        """
         if self.state is FastPathState.CLOSED:
+            return False
+        partition, offset = offer.position
+        if self._is_open and partition != self._partition:
+            return OfferRefusal.PARTITION
+        chain = self._chains.get(partition)
+        if (chain is not None and offset <= chain.last) or self.held.is_known(offer):
+            return False
+        if under_pressure:
+            return OfferRefusal.PRESSURE
+        self._wall_ahead_ms = wall_ms - now_ms
+        return self.held.add(offer) or OfferRefusal.FULL
+
+    def take_next(self, is_unconfirmed: bool, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold | None:
+        """Takes the first held offer, or leaves it to the session. Call it again until it is held still, or there is none.
+
+        is_unconfirmed: Kafka has to confirm records first.
+        """
+        offer = self.held.first
+        if offer is None:
             return None
         partition, offset = offer.position
-        if partition != self._partition:
-            return OfferRefusal.PARTITION
+        if not self._is_open or partition != self._partition:
+            return OfferHold.CLOSED
         chain = self._chains[partition]
-        if offset <= chain.after:
-            return None
-        refusal = chain.refusal(offer.previous, offset) or self._refusal(under_pressure)
-        taken = refusal or self._take(offer, chain, wall_ms, now_ms)
-        if isinstance(taken, OfferRefusal) and taken is not OfferRefusal.BROKEN:
+        hold = chain.hold(offer.previous) or self._hold(is_unconfirmed)
+        if hold is not None:
+            return hold
+        taken = self._take(offer, chain, now_ms + self._wall_ahead_ms, now_ms)
+        self._awaits_slot = taken is OfferHold.WAITING
+        if isinstance(taken, OfferHold):
+            return taken
+        self.held.remove_first()
+        if isinstance(taken, OfferRefusal):
             chain.break_at(offset)
         return taken
 
-    def _refusal(self, under_pressure: bool) -> OfferRefusal | None:
-        """Returns the reason to refuse any offer now, such as pressure, or None if the message decides."""
-        if under_pressure:
-            return OfferRefusal.PRESSURE
+    def _hold(self, is_unconfirmed: bool) -> OfferHold | None:
+        """Returns the reason to hold any offer now, or None if the message decides."""
+        if is_unconfirmed:
+            return OfferHold.UNCONFIRMED
         if self.outbox.is_blocked:
-            return OfferRefusal.UNREAD
-        if self.outbox.held:
-            return OfferRefusal.WAITING
-        return OfferRefusal.UNADOPTED if len(self._taken) >= _MOST_UNADOPTED else None
+            return OfferHold.UNREAD
+        if self.outbox.held or (self._awaits_slot and not self.outbox.has_free_slot):
+            return OfferHold.WAITING
+        return OfferHold.UNADOPTED if len(self._taken) >= _MOST_UNADOPTED else None
 
-    def _take(self, offer: OfferPublish, chain: Chain, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal:
+    def _take(self, offer: OfferPublish, chain: Chain, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold:
         settings, outbox = self.settings, self.outbox
         if len(offer.payload) > settings.fast_path.max_payload_bytes:
             return OfferRefusal.SIZE
@@ -268,17 +338,20 @@ class WireFastPath:
         message, digest = event.message, message_digest(event.message.message_id) if event.explicit_id else None
         if (refusal := _judge(message, wall_ms)) is not None:
             return refusal
-        if digest is not None and digest in self._known_ids:  # one that the backend has not named cannot be repeated
+        is_queued = offer.position.offset <= self._queued_to
+        if (
+            digest is not None and digest in self._known_ids and not is_queued
+        ):  # one that the backend has not named cannot be repeated
             return OfferRefusal.REPETITION
         routing = message.routing
         if routing is None:
             qos = self._subscriptions.capped_qos(message.topic, message.qos)  # as the session caps it [MQTT-3.8.4-8]
-        elif isinstance(granted := self._routed_qos(message, routing), OfferRefusal):
+        elif isinstance(granted := self._routed_qos(message, routing, is_queued), OfferRefusal):
             return granted
         else:
             qos = granted
         if qos and not outbox.has_free_slot:
-            return OfferRefusal.WAITING
+            return OfferHold.WAITING
         packet_id = outbox.next_fast_id() if qos else 0
         if packet_id is None:
             return OfferRefusal.PACKET_IDS
@@ -294,12 +367,12 @@ class WireFastPath:
             return OfferRefusal.SIZE
         publish = FastPublish(offer.position, message, qos, packet_id, expiry_s, data, now_ms)
         if not outbox.reserve(publish):
-            return OfferRefusal.WAITING
+            return OfferHold.WAITING
         self._taken[offer.position] = _Unadopted(digest, now_ms)
         if digest is not None:
             self._known_ids[digest] = None
         if routing is not None:
-            self._marks[routing.source] = routing.mark
+            self._marks[routing.source] = max(routing.mark, self._marks.get(routing.source, -1))
         sent = FastSent(
             connection_id=self.connection_id,
             position=offer.position,
@@ -312,11 +385,11 @@ class WireFastPath:
         )
         return TakenOffer(publish, sent)
 
-    def _routed_qos(self, message: Message, routing: Routing) -> QoS | OfferRefusal:
+    def _routed_qos(self, message: Message, routing: Routing, is_queued: bool) -> QoS | OfferRefusal:
         """Returns the QoS for a routed message, which has that of the list of subscriptions that matched it."""
         if not has_one_message_for_each_mark(routing.source):
             return OfferRefusal.AMBIGUOUS
-        if routing.mark <= self._marks.get(routing.source, -1):
+        if routing.mark <= self._marks.get(routing.source, -1) and not is_queued:
             return OfferRefusal.COPY
         matched_by = routing.connection_id, routing.version
         if matched_by == self.list_id:

@@ -1,7 +1,7 @@
 """Adopts messages that a gateway has sent by the fast path: FastSent enters them into the session.
 
 1. A FastSent behind a missing one is ignored. The append of the missing one has failed, so the gateway has written neither
-   message. Both come from `inflight.messages`.
+   message. Both come from `inflight.messages`. It is missing if it is not handled, or waits in the queue.
 2. A message that is not handled yet enters the window as sent, with the packet id and QoS of the FastSent. It is ignored when it
    is read later.
 3. A message that the session read first and has in its window keeps its place, and continues under that id and QoS. One from the
@@ -35,9 +35,10 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
         SessionMisuse: Another message has the packet id.
     """
     _note_for_grant(outbound, event, connection)
+    if _is_behind_missing(outbound, event):  # step 1
+        return
     if outbound.positions.is_beyond(event.position):
-        if event.previous <= outbound.positions.handled_in(event.position.partition):  # step 1
-            _adopt_new(outbound, event, connection, activation)  # step 2
+        _adopt_new(outbound, event, connection, activation)  # step 2
         return
     entry = outbound.window.at(event.position)
     if entry is not None:  # step 3
@@ -49,6 +50,17 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
         outbound.queue.remove([waiting])
         waiting.attempts += 1
         _enter(outbound, waiting, event, connection, activation)
+
+
+def _is_behind_missing(outbound: SessionOutbound, event: FastSent) -> bool:
+    partition, previous = event.position.partition, event.previous
+    return previous > outbound.positions.handled_in(partition) or any(
+        waiting.position is not None
+        and waiting.position.partition == partition
+        and waiting.position.offset <= previous
+        and not waiting.attempts  # sent before, and refused by the client
+        for waiting in outbound.queue
+    )
 
 
 def _note_for_grant(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None) -> None:
@@ -65,6 +77,7 @@ def _adopt_new(outbound: SessionOutbound, event: FastSent, connection: SessionCo
     _check_id(outbound, event)
     message = event.message
     outbound.positions.adopt(event.position)
+    activation.fast_path.handled.add(event.position)
     if event.explicit_id and not outbound.recent_ids.contains(message.message_id):
         outbound.recent_ids.remember(message.message_id)
     if message.routing is not None:

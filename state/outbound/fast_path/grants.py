@@ -2,12 +2,16 @@
 
 The path of a connection is closed, open or closing. The last step of an activation decides (`end_of_activation`):
 
- 1. It opens if a new message would be sent at once: there is a connection, the queue is empty and no backoff runs. A message of
-    this client must have been handled, so that there is a position to continue from. It stays closed while the subscriptions are
-    too many for a grant, or too many adopted messages are unread.
- 2. A grant is renewed when there is something new: messages handled by the slow path, subscriptions, or many FastSent. A late
+ 1. It opens if there is a connection and no backoff runs. A message of this client must have been handled, so that there is a
+    position to continue from. It stays closed while the subscriptions are too many for a grant, or too many adopted messages are
+    unread.
+ 2. Messages that wait in the queue may be sent by the gateway, too, if they are the newest ones that were handled, and
+    of one partition: the grant begins before them, and whichever of the two sends a message first counts. So a
+    client that gets many messages returns to the fast path. Else the path stays closed while messages wait.
+ 3. A grant is renewed when there is something new: messages handled by the slow path, subscriptions, or many FastSent. A late
     grant only costs latency, whereas a grant in each activation would cost a record each.
- 3. It closes when rule 1 no longer holds, when something waits for the fence, or when messages come from another partition.
+ 4. It closes when rule 1 or 2 no longer holds, when something waits for the fence, when the queue is over its limits, or when
+    messages come from another partition.
 
 The fence: what a gateway may be sending does not expire, is not dropped and not given up (`SessionConnection.may_be_sending`).
 The session does it when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
@@ -44,8 +48,17 @@ def was_adopted(outbound: SessionOutbound, position: Position | None, activation
         return False
     if outbound.positions.mark_read(position):
         activation.fast_path.has_handled = True
+        activation.fast_path.handled.add(position)
         return False
     return True
+
+
+def begin_of_activation(outbound: SessionOutbound, activation: Activation) -> None:
+    """Notes what waits in the queue before the events."""
+    if outbound.queue:
+        activation.fast_path.queued = _queued(outbound)
+    else:
+        outbound.positions.settled = outbound.positions.latest
 
 
 def closed(connection: SessionConnection, activation: Activation) -> None:
@@ -68,6 +81,7 @@ def connection_ended(connection: SessionConnection, activation: Activation) -> N
 
 def end_of_activation(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
     """Opens the path, renews the grant or closes the path."""
+    _settle(outbound, activation)
     path = None if connection is None else connection.fast_path
     if connection is None or path is None or path.state is PathState.CLOSING:
         return
@@ -86,10 +100,28 @@ def end_of_activation(outbound: SessionOutbound, connection: SessionConnection |
         _grant(outbound, connection, path, after, activation)
 
 
+def _queued(outbound: SessionOutbound) -> set[Position]:
+    return {delivery.position for delivery in outbound.queue if delivery.position is not None}
+
+
+def _settle(outbound: SessionOutbound, activation: Activation) -> None:
+    """Notes which messages the gateway may not send any more."""
+    changes, positions = activation.fast_path, outbound.positions
+    before = positions.settled
+    if outbound.queue:
+        positions.settle((changes.queued | changes.handled) - _queued(outbound))
+    else:
+        positions.settled = positions.latest
+    if changes.queued:
+        changes.has_handled |= positions.settled != before
+
+
 def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Position | None:
-    """Returns `after` of a grant; None = no grant is possible (rule 1)."""
-    after = outbound.positions.latest
-    if after is None or not outbound.settings.fast_path or outbound.queue or outbound.blocked(activation.now_ms):
+    """Returns `after` of a grant; None = no grant is possible (rules 1 and 2)."""
+    after = outbound.positions.settled
+    if after is None or not outbound.settings.fast_path or outbound.blocked(activation.now_ms):
+        return None
+    if outbound.queue and (path.over_limit or not _is_first_of_queue(outbound, after)):
         return None
     if activation.fast_path.waits_for_fence or len(outbound.positions.unread) > MAX_UNREAD:
         return None
@@ -98,6 +130,17 @@ def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Act
         if len(subscriptions.encoded()) > MAX_SUBSCRIPTION_BYTES or len(subscriptions) > MAX_SUBSCRIPTIONS:
             return None
     return after
+
+
+def _is_first_of_queue(outbound: SessionOutbound, after: Position) -> bool:
+    """Returns True if the queue has exactly the handled messages beyond `after`. So none of them was ever sent."""
+    latest = outbound.positions.latest
+    return latest is not None and all(
+        delivery.position is not None
+        and delivery.position.partition == after.partition == latest.partition
+        and delivery.position.offset > after.offset
+        for delivery in outbound.queue
+    )
 
 
 def _open(
@@ -132,6 +175,7 @@ def _grant(
             partition=connection.partition,
             sequence=connection.next_sequence(),
             after=after,
+            queued_to=outbound.positions.handled_in(after.partition) if outbound.queue else -1,
             adopted=path.adopted,
             ids_in_use=fast_ids((entry.packet_id for entry in outbound.window), outbound.abandoned.phases),
             last_id=outbound.packet_ids.last_fast,

@@ -1,5 +1,7 @@
 """Records which messages of `inflight.messages` the session has handled, and which of them came by the fast path first."""
 
+from collections.abc import Iterable
+
 from state.model import Position
 
 
@@ -10,13 +12,16 @@ class Positions:
         handled: The highest offset of this client's messages that the session has handled, by partition. The partition of the
             newest handled message is the last key. There is more than one only after partitions were added, or if a backend
             chooses partitions.
+        settled: The highest handled position that is not in the queue, in the partition of `latest`; None = none is. It may be
+            too high, and then no grant is given while messages wait.
         unread: Positions adopted from FastSent and not yet read as messages; a dict, because it has an order.
     """
 
-    __slots__ = ("handled", "unread")
+    __slots__ = ("handled", "settled", "unread")
 
     def __init__(self) -> None:
         self.handled: dict[int, int] = {}
+        self.settled: Position | None = None
         self.unread: dict[Position, None] = {}
 
     @property
@@ -55,9 +60,20 @@ class Positions:
         self._raise_to(position)
         self.unread[position] = None
 
+    def settle(self, positions: Iterable[Position]) -> None:
+        """Notes that handled messages are not, or no longer, in the queue."""
+        latest, settled = self.latest, self.settled
+        if settled is not None and latest is not None and settled.partition != latest.partition:
+            self.settled = latest
+            return
+        for position in positions:
+            if latest is not None and position.partition == latest.partition:
+                self.settled = position if self.settled is None else max(self.settled, position)
+
     def forget(self) -> None:
         """Forgets the handled positions, so that the next message is the first one. Nothing may be unread."""
         self.handled.clear()
+        self.settled = None
 
     def _raise_to(self, position: Position) -> None:
         partition, offset = position

@@ -1,6 +1,7 @@
 """The gateways: the connections of the client in the order in which they were made, and what all of them need."""
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any, Final
 
 from sinks.fast_path.settings import FastPathSettings
@@ -24,7 +25,8 @@ class Gateways:
 
     def __init__(self, shared: Shared, kafka: Kafka, client_id: str = CLIENT, settings: GatewaySettings | None = None) -> None:
         self._shared, self._kafka, self._client_id = shared, kafka, client_id
-        self._settings = settings or GatewaySettings(fast_path=_FAST_PATH, session=shared.scenario.session)
+        fast_path = replace(_FAST_PATH, max_held_offers=shared.scenario.max_held_offers)
+        self._settings = settings or GatewaySettings(fast_path=fast_path, session=shared.scenario.session)
         self.connections: list[SimulatedConnection] = []
         self.counters = GatewayCounters()
 

@@ -17,6 +17,7 @@ class Scenario:
     late_offers: a router that is behind offers what another one has offered.
     landing: how often Kafka stores what it was given.
     serves_at_once: gateways do not wait for the engine at a clean start.
+    max_held_offers: at a connection.
     unnamed: every message whose number is a multiple of this has no message id of its own.
     """
 
@@ -40,6 +41,7 @@ class Scenario:
     unnamed: int = 3
     landing: int = 30
     serves_at_once: bool = False
+    max_held_offers: int = 1_000
 
 
 def scenario_of(number: int) -> Scenario:
@@ -75,4 +77,5 @@ def scenario_of(number: int) -> Scenario:
         late_offers=pick([False, False, True]),
         unnamed=pick([3, 3, 1]),
         serves_at_once=pick([True, False]),
+        max_held_offers=pick([1_000, 1_000, 2]),
     )

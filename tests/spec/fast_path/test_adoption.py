@@ -118,7 +118,21 @@ def test_one_that_waits_in_the_queue_becomes_the_youngest_of_the_window() -> Non
     s.sees()
     s.fast_sent("b", Y, at=at(2), previous=1)
     assert (s.packet_ids, s.queued, s.attempts["b"]) == ([2, Y], ["c"], 1)
-    assert s.puback(2, Y).sees() == ["PUBLISH 3 c"]
+    assert s.puback(2, Y).sees() == ["OPEN 2", "PUBLISH 3 c", "OPEN 3"]
+
+
+def test_one_behind_a_missing_one_that_waits_in_the_queue_is_left_alone() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(3))
+    s.fast_sent("c", Y, at=at(3), previous=2).fast_sent("d", Y, at=at(4), previous=3)
+    assert (s.packet_ids, s.queued) == ([2], ["b", "c"])
+    s.fast_sent("b", Y, at=at(2), previous=1).fast_sent("c", Y + 1, at=at(3), previous=2)
+    assert (s.packet_ids, s.queued) == ([2, Y, Y + 1], [])
+
+
+def test_one_behind_a_refused_one_that_waits_again_is_adopted() -> None:
+    s = opened(version=5).submit("a", at=at(1)).puback(2, reason_code=0x97)
+    s.fast_sent("b", Y, at=at(2), previous=1)
+    assert (s.packet_ids, s.queued) == ([Y], ["a"])
 
 
 def test_one_that_waits_in_the_queue_and_was_sent_at_qos_0_is_over() -> None:

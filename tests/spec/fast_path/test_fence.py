@@ -5,10 +5,11 @@ from dataclasses import replace
 import pytest
 
 from state.commands import WithdrawPublish
+from state.connection import PathState
 from state.model import Outcome
 from state.settings import Overflow, RetryMqtt5, SessionSettings
 from tests.scenarios.scenario import START_MS, Scenario
-from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, opened
+from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, opened, path_of
 
 
 def test_what_may_be_on_its_way_does_not_expire_before_the_path_closes() -> None:
@@ -33,7 +34,7 @@ def test_the_end_of_the_connection_ends_the_fence_too() -> None:
 def test_one_that_expires_in_the_queue_waits_too_and_nothing_passes_it() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000).submit("c", at=at(3))
     s.sees()
-    assert s.later(2).puback(2).sees() == []
+    assert s.later(2).puback(2).sees() == ["CLOSE PATH"]
     assert (s.queued, s.outcomes.get("b")) == (["b", "c"], None)
     assert s.submit("x", qos=0, at=at(4)).sees() == []
     assert s.path_closed().sees() == ["PUBLISH 3 c", "PUBLISH qos0 x", "OPEN 4"]
@@ -48,11 +49,11 @@ def test_a_message_without_time_does_not_pass_one_behind_the_fence() -> None:
 
 
 def test_a_late_message_with_the_end_of_the_path_holds_nothing_back() -> None:
-    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2))
-    s.sees()
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000).later(2).puback(2)
+    assert s.sees()[-1] == "CLOSE PATH"
     with s.micro_batch():
-        s.submit("c", at=at(3), expires_at_ms=START_MS).path_closed().puback(2)
-    assert (s.sees(), s.outcomes["c"]) == (["PUBLISH 3 b", "OPEN 3"], Outcome.EXPIRED)
+        s.submit("c", at=at(3), expires_at_ms=START_MS).submit("d", at=at(4)).path_closed()
+    assert (s.sees(), s.outcomes["c"]) == (["PUBLISH 3 d", "OPEN 4"], Outcome.EXPIRED)
 
 
 def test_what_is_adopted_after_all_holds_nothing_back_either() -> None:
@@ -66,7 +67,7 @@ def test_a_connection_that_stalls_is_closed_when_its_path_is() -> None:
     s = opened(version=5, max_inflight=1, retry_mqtt5=RetryMqtt5.RECONNECT).submit("a", at=at(1))
     s.submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
     s.sees()
-    assert s.later(RETRY_S).submit("c").sees() == []
+    assert s.later(RETRY_S).submit("c").sees() == ["CLOSE PATH"]
     assert (s.queued, s.outcomes.get("b")) == (["b", "c"], None)
     assert s.path_closed().sees() == ["CLOSE 0x83"]
     assert (s.queued, s.outcomes["b"]) == (["c"], Outcome.EXPIRED)
@@ -83,9 +84,9 @@ def test_and_what_its_gateway_sends_before_that_has_been_sent() -> None:
 
 def test_a_path_that_closes_needs_no_timer_for_what_waits_for_it() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2), expires_at_ms=START_MS + 1_000)
-    assert s.session.next_deadline_ms() is None
-    s.path_closed()
     assert s.session.next_deadline_ms() == START_MS + 1_000
+    s.later(2).submit("c").sees()
+    assert (path_of(s), s.session.next_deadline_ms()) == (PathState.CLOSING, None)
 
 
 def test_what_no_gateway_can_be_sending_ends_at_once() -> None:

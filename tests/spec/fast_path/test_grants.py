@@ -1,5 +1,6 @@
 """protocol.md, section 7, the session's side: when a gateway may send, and what it is told."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -122,18 +123,66 @@ def test_subscriptions_that_are_too_many_or_too_long_close_the_path(filters: int
     assert s.sees() == ["OPEN 1"]
 
 
-def test_the_queue_closes_the_path_once_and_opens_it_when_empty() -> None:
-    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(3))
+def test_the_gateway_may_send_the_newest_messages_of_the_queue() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(4))
+    assert s.sees() == ["PUBLISH 2 a", "OPEN 1", "OPEN 1", "OPEN 1"]
+    assert (grant(s).after, grant(s).queued_to) == (at(1), 4)
+    assert s.puback(2).sees() == ["PUBLISH 3 b", "OPEN 2"], "what the session sends breaks the chain of the gateway"
+    s.fast_sent("c", Y, at=at(4), previous=2)
+    assert (s.sees(), s.queued, s.packet_ids) == (["OPEN 4"], [], [3, Y])
+    assert grant(s).queued_to == -1
+    assert s.puback(3, Y).submit("d", at=at(5)).sees() == ["PUBLISH 4 d", "OPEN 5"]
+
+
+def test_what_waits_may_be_sent_by_a_later_connection_too() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).lose_connection()
+    s.submit("c", at=at(3)).connect(clean_start=False, capabilities=FAST)
+    assert s.sees()[-1] == "OPEN 1"
+    assert (grant(s).after, grant(s).queued_to, grant(s).is_snapshot) == (at(1), 3, True)
+
+
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda s: s.submit("b", at=at(2)).submit("x", at=at(3), qos=0),
+        lambda s: s.submit("b", at=at(2)).submit("x", at=at(3), priority=5).puback(2),
+        lambda s: s.submit("b"),
+        lambda s: s.submit("b", at=at(2, 1)),
+        lambda s: s.submit("b", at=at(2, 1)).submit("x", at=at(3)),
+        lambda s: s.fast_sent("x", Y, at=at(2), previous=1).puback(2, reason_code=0x83),
+    ],
+    ids=["QoS 0 passed", "a priority passed", "no position", "other partition", "two partitions", "sent before"],
+)
+def test_the_path_closes_while_other_messages_wait(wait: Callable[[Scenario], Scenario]) -> None:
+    """The gateway would send a message again that has left the queue, or one before another."""
+    s = opened(version=5, max_inflight=1).submit("a", at=at(1))
+    s.sees()
+    wait(s)
+    assert s.queued
+    assert s.sees()[-1] == "CLOSE PATH"
+
+
+def test_the_path_closes_once_and_opens_when_the_queue_is_empty() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b").submit("c")
     assert s.sees() == ["PUBLISH 2 a", "OPEN 1", "CLOSE PATH"]
     assert s.puback(2).puback(3).sees() == ["PUBLISH 3 b", "PUBLISH 4 c"], "an open path is not granted while it closes"
-    assert s.path_closed().sees() == ["OPEN 3"]
+    assert s.path_closed().sees() == ["OPEN 1"]
     assert grant(s).is_snapshot
 
 
 def test_a_path_that_has_closed_stays_closed_while_messages_wait() -> None:
-    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).path_closed()
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("b").path_closed()
     assert s.sees() == ["PUBLISH 2 a", "OPEN 1", "CLOSE PATH"]
-    assert s.puback(2).sees() == ["PUBLISH 3 b", "OPEN 2"]
+    assert s.puback(2).sees() == ["PUBLISH 3 b", "OPEN 1"]
+
+
+def test_a_queue_over_its_limit_closes_the_path() -> None:
+    s = opened(max_inflight=1, max_mqueue_len=2)
+    for offset, name in enumerate("abcd", start=1):
+        s.submit(name, at=at(offset))
+    assert s.sees()[-1] == "CLOSE PATH"
+    assert s.path_closed().sees() == ["OPEN 2"]
+    assert (s.queued, s.outcomes["b"]) == (["c", "d"], Outcome.MAXLEN)
 
 
 def test_a_device_that_asks_for_a_pause_has_no_fast_path() -> None:

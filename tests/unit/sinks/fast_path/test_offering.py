@@ -39,8 +39,8 @@ class Router:
         record = route_record("routes", client_id, SetRoute(connection_id=connection_id, partition=7))
         self.routes.read(2, record.key, record.value)
 
-    def read(self, *records: Record, under_pressure: bool = False) -> Offers:
-        offers = Offers()
+    def read(self, *records: Record, under_pressure: bool = False, in_burst: bool = False) -> Offers:
+        offers = Offers(in_burst=in_burst)
         self._offering.read(2, records, offers, under_pressure=under_pressure)
         return offers
 
@@ -117,13 +117,21 @@ def test_what_cannot_be_read_is_not_offered_and_is_remembered() -> None:
 
 def test_without_a_fast_path_there_is_no_offer_and_it_is_remembered() -> None:
     router = Router(a=5)
-    for path, counts in ((FastPathState.CLOSED, (1, 0)), (FastPathState.BROKEN, (0, 1))):
-        router.here["a"].fast_path = path
-        offers = router.read(Record(b"a", 10 + counts[1]))
-        assert (offers.here, offers.closed, offers.broken, offers.dropped) == ([], *counts, 0)
+    router.here["a"].fast_path = FastPathState.CLOSED
+    offers = router.read(Record(b"a", 10))
+    assert (offers.here, offers.closed, offers.skipped, offers.dropped) == ([], 1, 0, 0)
     router.here["a"].fast_path = FastPathState.OPEN
-    ((_, offer),) = router.read(Record(b"a", 12)).here
-    assert offer.previous == 11
+    ((_, offer),) = router.read(Record(b"a", 11), in_burst=True).here
+    assert offer.previous == 10
+
+
+def test_in_a_burst_nothing_is_offered_that_could_only_be_held() -> None:
+    router = Router(a=5, b=6)
+    router.here["a"].fast_path = FastPathState.HOLDING
+    assert [client_id for client_id, _ in router.read(Record(b"a", 10), Record(b"b", 11)).here] == ["a", "b"]
+    offers = router.read(Record(b"a", 12), recipients(13, "a", "b"), in_burst=True)
+    assert ([client_id for client_id, _ in offers.here], offers.skipped) == (["b"], 2)
+    assert offset_after(router.read(Record(b"a", 14))) == [("a", 13)]
 
 
 def test_a_later_connection_elsewhere_gets_the_offer() -> None:
@@ -188,9 +196,9 @@ class TestRecipients:
 
     def test_a_recipient_without_an_offer_is_remembered(self) -> None:
         router = Router(a=5, b=6, c=7)
-        router.here["a"].fast_path, router.here["b"].fast_path = FastPathState.CLOSED, FastPathState.BROKEN
-        offers = router.read(recipients(10, "a", "b", "d"))
-        assert (offers.here, offers.closed, offers.broken) == ([], 1, 1)
+        router.here["a"].fast_path, router.here["b"].fast_path = FastPathState.CLOSED, FastPathState.HOLDING
+        offers = router.read(recipients(10, "a", "b", "d"), in_burst=True)
+        assert (offers.here, offers.closed, offers.skipped) == ([], 1, 1)
         assert router.read(recipients(11, "c"), under_pressure=True).dropped == 1
         many = tuple((str(number), b"") for number in range(2_048))
         router.read(Record(None, 12, headers=(*many, ("mqtt-topic", b"t"), ("recipient-d", b""))))

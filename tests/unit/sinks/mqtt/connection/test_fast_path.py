@@ -3,12 +3,12 @@
 test_offers.py has the rest, in a connection.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import Outbox
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, OfferRefusal, TakenOffer, WireFastPath
+from sinks.mqtt.connection.fast_path import MAX_RESUBSCRIBED, OfferHold, OfferRefusal, TakenOffer, WireFastPath
 from sinks.mqtt.connection.handshake import V311
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
@@ -16,7 +16,8 @@ from state.model import Position, QoS, Routing, Subscription
 from state.outbound.deduplication import message_digest
 from state.records.routing import SourceKind, encode_routing, source_number
 
-IS_OPEN = FastPathState.OPEN
+IS_OPEN, INVALID = FastPathState.OPEN, OfferRefusal.INVALID
+Offered: TypeAlias = TakenOffer | OfferRefusal | OfferHold | None
 
 
 def fast_path() -> WireFastPath:
@@ -29,12 +30,20 @@ def granted(path: WireFastPath, partition: int, offset: int, **fields: Any) -> t
     return path.open(grant, 1_000)
 
 
-def offer(path: WireFastPath, partition: int, offset: int, *, qos: int = 1) -> TakenOffer | OfferRefusal | None:
-    """The next message of its partition."""
+def offer(path: WireFastPath, partition: int, offset: int, *, qos: int = 1, previous: int | None = None) -> Offered:
+    """Offers the next message of its partition."""
     headers = (("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos), ("message-id", b"m-%d-%d" % (partition, offset)))
-    position = Position(partition, offset)
-    given = OfferPublish(connection_id=1, position=position, previous=offset - 1, timestamp_ms=900, headers=headers)
-    return path.offer(given, False, 900, 900)
+    position, before = Position(partition, offset), offset - 1 if previous is None else previous
+    given = OfferPublish(connection_id=1, position=position, previous=before, timestamp_ms=900, headers=headers)
+    return offered(path, given)
+
+
+def offered(path: WireFastPath, offer: OfferPublish) -> Offered:
+    """Returns what becomes of an offer at once; None = it is ignored."""
+    held = path.offer(offer, False, 900, 900)
+    if isinstance(held, OfferRefusal) or not held:
+        return held or None
+    return path.take_next(False, 900)
 
 
 def take(path: WireFastPath, partition: int, offset: int, *, qos: int = 1) -> QoS:
@@ -125,15 +134,18 @@ def test_a_device_with_ever_new_subscriptions_has_no_fast_path() -> None:
 
 def test_what_becomes_of_an_offer_is_known_before_it_is_made() -> None:
     path = fast_path()
-    assert path.state is FastPathState.CLOSED
+    assert path.state is FastPathState.HOLDING
     granted(path, 2, 4)
     assert path.state is FastPathState.OPEN
-    assert path.offer(OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=0), True, 0, 0)
-    assert path.state is FastPathState.BROKEN
+    assert offered(path, OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=0)) is INVALID
+    assert path.state is FastPathState.HOLDING, "the chain is broken"
     granted(path, 2, 5)
     assert path.state is FastPathState.OPEN
+    assert offer(path, 2, 7, previous=6) is OfferHold.GAP
+    assert path.state is FastPathState.HOLDING, "what comes next stands behind 7"
+    granted(path, 2, 7)
     path.close()
-    assert path.state is FastPathState.CLOSED
+    assert path.state is FastPathState.HOLDING
 
 
 def test_grants_add_message_ids_or_replace_them() -> None:
@@ -147,9 +159,9 @@ def test_grants_add_message_ids_or_replace_them() -> None:
     granted(path, 2, 4, is_snapshot=True)
     take(path, 2, 7)
     granted(path, 3, 1, is_snapshot=True)
-    assert path.offer(repeated(3, 2, "m-2-7"), False, 0, 0) is OfferRefusal.REPETITION, "the session has not read it yet"
+    assert offered(path, repeated(3, 2, "m-2-7")) is OfferRefusal.REPETITION, "the session has not read it yet"
     granted(path, 3, 2)
-    assert isinstance(path.offer(repeated(3, 3, "m-2-5"), False, 0, 0), TakenOffer), "the session has forgotten it"
+    assert isinstance(offered(path, repeated(3, 3, "m-2-5")), TakenOffer), "the session has forgotten it"
 
 
 def repeated(partition: int, offset: int, message_id: str) -> OfferPublish:
@@ -173,7 +185,7 @@ def routed_offer(
     qos: int = 2,
     previous: int | None = None,
     **fields: Any,
-) -> TakenOffer | OfferRefusal | None:
+) -> Offered:
     """Offers a routed message in partition 2. granted: by the subscriptions that matched."""
     connection_id, version = matched_by
     routing = Routing(source=source, mark=mark, connection_id=connection_id, version=version, qos=QoS(granted), **fields)
@@ -185,10 +197,10 @@ def routed_offer(
         headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos), ("message-id", b"p")),
         recipient=encode_routing(routing),
     )
-    return path.offer(given, False, 900, 900)
+    return offered(path, given)
 
 
-def routed_qos(path: WireFastPath, offset: int, mark: int, **fields: Any) -> QoS | OfferRefusal | None:
+def routed_qos(path: WireFastPath, offset: int, mark: int, **fields: Any) -> QoS | OfferRefusal | OfferHold | None:
     taken = routed_offer(path, offset, mark, **fields)
     return taken.publish.qos if isinstance(taken, TakenOffer) else taken
 
@@ -216,7 +228,7 @@ class TestRoutedMessages:
         for matched_by in ((1, 4), (2, 0)):
             path = subscribed(3, LOW)
             assert routed_offer(path, 5, 1, matched_by=matched_by) is OfferRefusal.SUBSCRIPTIONS
-            assert path.state is FastPathState.BROKEN
+            assert path.state is FastPathState.HOLDING
 
     def test_our_newer_list_of_subscriptions_decides(self) -> None:
         path = subscribed(3, LOW, Subscription(topic_filter="#", qos=QoS(1)), Subscription(topic_filter="u", qos=QoS(2)))
@@ -248,10 +260,10 @@ class TestRoutedMessages:
     def test_a_copy_of_what_the_session_has_sent_is_never_accepted(self) -> None:
         """No grant has said the mark of the message at 5 yet: the chain refuses whatever lies behind it."""
         path = subscribed()
-        assert routed_qos(path, 6, 7, previous=5) is OfferRefusal.GAP, "a router that has not read the message at 5"
+        assert routed_qos(path, 6, 7, previous=5) is OfferHold.GAP, "a router that has not read the message at 5"
         granted(path, 2, 4)
         assert not was_taken(path, 2, 5, dup=False), "the session sends it"
-        assert routed_qos(path, 6, 7) is OfferRefusal.BROKEN
+        assert path.take_next(False, 900) is routed_qos(path, 7, 8) is OfferHold.BROKEN
         path = subscribed()
         assert not was_taken(path, 2, 5, dup=False)
         granted(path, 2, 5, marks=((SOURCE, 7),))
@@ -272,6 +284,6 @@ class TestRoutedMessages:
         path = subscribed(3, LOW)
         headers = (("mqtt-topic", b"t"), ("mqtt-qos", b"2"))
         given = OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=0, headers=headers, recipient=b"")
-        taken = path.offer(given, False, 0, 0)
+        taken = offered(path, given)
         assert isinstance(taken, TakenOffer)
         assert (taken.publish.qos, taken.sent.message.routing) == (QoS(0), None)

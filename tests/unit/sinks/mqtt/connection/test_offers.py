@@ -6,13 +6,14 @@ import pytest
 
 from sinks.fast_path.offering import FastPathState
 from sinks.fast_path.settings import FastPathSettings
+from sinks.mqtt.connection.phases import CloseReason
 from state.commands import CloseFastPath, OfferPublish, OpenFastPath, SendPublish, SendPubRel, WithdrawPublish
 from state.events import ConnectionLost, FastPathClosed, FastSent, PubAckReceived
 from state.model import Position, QoS, ReasonCode, Routing, Subscription
 from state.outbound.deduplication import message_digest
 from state.records.routing import encode_routing
 from state.records.settings import RecordLimits
-from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
+from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish, written
 from tests.unit.sinks.mqtt.mqtt_bytes import publish
 
 FIRST, SECOND = 32_768, 32_769
@@ -53,13 +54,13 @@ def offer(
         recipient=recipient,
     )
     counters, path = harness.counters, harness.connection.fast_path
-    ignored, broken = counters.offers_ignored, counters.offers_refused["broken"]
+    ignored, taken = counters.offers_ignored, counters.offers_taken
     harness.feed("offer", given, under_pressure, WALL_MS)
-    # A router makes no offer to a path that is not open, so it must be right about what would have become of it.
+    # A router does not always make an offer to a path that is not open, so it must be right about what would become of it.
     if path is FastPathState.CLOSED:
         assert counters.offers_ignored == ignored + 1
-    if path is not FastPathState.BROKEN:
-        assert counters.offers_refused["broken"] == broken
+    if path is FastPathState.HOLDING:
+        assert counters.offers_taken == taken
     return harness.settle()
 
 
@@ -69,6 +70,10 @@ def sent(packet_id: int, payload: bytes = b"p", *, qos: int = 1, v5: bytes | Non
 
 def refusals(harness: Harness) -> dict[str, int]:
     return dict(harness.counters.offers_refused)
+
+
+def holds(harness: Harness) -> dict[str, int]:
+    return dict(harness.counters.offers_held)
 
 
 def fast_sents(harness: Harness) -> list[FastSent]:
@@ -99,19 +104,19 @@ class TestTaking:
 
     def test_a_routed_message_is_judged_by_the_list_of_acceptconnection(self) -> None:
         harness = granted(accept={"list_connection_id": 70, "list_version": 2})
-        for version, written in ((2, sent(FIRST)), (3, b"")):
+        for version, expected in ((2, sent(FIRST)), (3, b"")):
             routing = Routing(source=0, mark=version, connection_id=70, version=version, qos=QoS(1))
-            assert offer(harness, 3 + version, qos=2, recipient=encode_routing(routing)) == written
+            assert offer(harness, 3 + version, qos=2, recipient=encode_routing(routing)) == expected
         assert refusals(harness) == {"subscriptions": 1}
 
     def test_a_payload_of_the_largest_size_is_accepted(self) -> None:
         harness = granted(fast_path=FastPathSettings(max_payload_bytes=100))
         assert offer(harness, 5, payload=b"p" * 100) == sent(FIRST, b"p" * 100)
 
-    def test_without_a_grant_offers_are_ignored(self) -> None:
+    def test_without_a_grant_offers_are_held(self) -> None:
         harness = connected()
         assert offer(harness, 5) == b""
-        assert (harness.counters.offers_ignored, refusals(harness)) == (1, {})
+        assert (harness.counters.offers_ignored, refusals(harness), holds(harness)) == (0, {}, {"closed": 1})
 
     def test_offers_before_acceptance_and_after_the_end_are_ignored(self) -> None:
         for harness in (Harness(), granted()):
@@ -160,7 +165,6 @@ class TestRefusing:
     @pytest.mark.parametrize(
         ("reason", "how"),
         [
-            ("gap", {"previous": 5, "offset": 6}),
             ("partition", {"partition": 3}),
             ("pressure", {"under_pressure": True}),
             ("size", {"payload": b"p" * 101}),
@@ -186,23 +190,19 @@ class TestRefusing:
     def test_offers_behind_a_refused_message_wait_for_the_session(self) -> None:
         harness = granted()
         offer(harness, 5, ("priority", b"1"))
-        assert offer(harness, 6, previous=4) == b""
-        grant(harness, 4)
-        assert offer(harness, 7, previous=4) == b""
-        grant(harness, 5)
-        assert offer(harness, 8, previous=7) == b"", "7 is not handled either"
-        assert refusals(harness) == {"priority": 1, "broken": 2, "gap": 1}
-        grant(harness, 8)
-        assert offer(harness, 9, previous=8) == sent(FIRST)
+        assert offer(harness, 6) == b""
+        assert grant(harness, 4) == b""
+        assert offer(harness, 8, previous=7) == b""
+        assert grant(harness, 5) == sent(FIRST), "6, and 7 is missing"
+        assert (refusals(harness), holds(harness)) == ({"priority": 1}, {"broken": 2})
+        assert grant(harness, 7) == sent(SECOND)
 
     def test_a_message_that_the_session_sends_first_breaks_the_chain(self) -> None:
         harness = granted()
         send_slow(harness, 1, offset=6, qos=0)
         assert offer(harness, 7, previous=4) == b""
-        grant(harness, 5)
-        assert offer(harness, 7, previous=4) == b""
-        grant(harness, 6)
-        assert offer(harness, 7, previous=6) == sent(FIRST)
+        assert grant(harness, 5) == b""
+        assert grant(harness, 6) == sent(FIRST)
 
     def test_a_repetition_by_the_session_does_not_break_it(self) -> None:
         harness = granted()
@@ -218,7 +218,8 @@ class TestRefusing:
         send_publish(harness, 2)
         grant(harness, 6)
         assert offer(harness, 7, qos=0) == b"", "2 waits for a slot"
-        assert refusals(harness) == {"waiting": 2}
+        assert (refusals(harness), holds(harness)) == ({}, {"waiting": 2})
+        assert harness.send(ack(0x40, 1)) == written(2) + sent(0, qos=0), "QoS 0 needs no slot"
 
     def test_qos_0_needs_no_slot(self) -> None:
         harness = granted()
@@ -231,7 +232,9 @@ class TestRefusing:
         harness = granted()
         harness.feed("writing_blocked", True)
         assert offer(harness, 5, qos=0) == b""
-        assert refusals(harness) == {"unread": 1}
+        assert holds(harness) == {"unread": 1}
+        harness.feed("writing_blocked", False)
+        assert harness.settle() == sent(0, qos=0)
 
     def test_a_message_above_the_maximum_packet_size_is_left_to_the_session(self) -> None:
         """[MQTT-3.1.2-24]"""
@@ -261,7 +264,94 @@ class TestRefusing:
         harness.confirming = False
         for offset in (5, 6, 7):
             offer(harness, offset)
-        assert (len(fast_sents(harness)), refusals(harness)) == (2, {"pressure": 1})
+        assert (len(fast_sents(harness)), holds(harness)) == (2, {"unconfirmed": 1})
+        harness.confirming = True
+        assert harness.settle() == sent(FIRST) + sent(SECOND) + sent(32_770)
+
+
+class TestHolding:
+    def test_a_grant_accepts_what_is_held_behind_it(self) -> None:
+        harness = connected()
+        for offset in (3, 4, 5, 6):
+            offer(harness, offset, payload=b"%d" % offset)
+        assert grant(harness, 4, is_snapshot=True, subscriptions=()) == sent(FIRST, b"5") + sent(SECOND, b"6")
+        assert [(told.position.offset, told.previous) for told in fast_sents(harness)] == [(5, 4), (6, 5)]
+
+    def test_an_acknowledgement_makes_room_for_the_next_one(self) -> None:
+        """[MQTT-3.3.4-9]"""
+        harness = granted()
+        for offset in (5, 6, 7, 8):
+            offer(harness, offset, payload=b"%d" % offset)
+        assert harness.output() == b""
+        assert harness.connection.fast_path is FastPathState.HOLDING
+        assert harness.send(ack(0x40, FIRST)) == sent(32_770, b"7")
+        assert harness.send(ack(0x40, SECOND)) == sent(32_771, b"8")
+        assert harness.connection.fast_path is FastPathState.OPEN
+
+    def test_what_the_session_sends_is_held_no_longer(self) -> None:
+        harness = granted()
+        for offset in (6, 7, 9):
+            offer(harness, offset, previous=offset - 1)
+        send_slow(harness, 1, offset=7)
+        assert harness.connection.fast_path is FastPathState.HOLDING
+        assert grant(harness, 7) == b"", "8 is missing"
+        assert grant(harness, 8) == sent(FIRST)
+        assert harness.last(FastSent).position.offset == 9
+
+    def test_what_the_session_repeats_stays_held(self) -> None:
+        harness = granted()
+        offer(harness, 6, previous=5)
+        send_slow(harness, 1, offset=6, dup=True)
+        assert grant(harness, 5) == sent(FIRST)
+
+    def test_a_message_that_expires_while_it_is_held_is_left_to_the_session(self) -> None:
+        harness = granted()
+        for offset in (5, 6, 7):
+            offer(harness, offset, ("expiration", b"2000"))
+        harness.now_ms += 2_000
+        assert harness.send(ack(0x40, FIRST)) == b""
+        assert refusals(harness) == {"expired": 1}
+
+    def test_the_time_that_an_offer_is_held_counts_for_the_session(self) -> None:
+        harness = connected(5)
+        offer(harness, 5, ("expiration", b"5000"), age_ms=1_000)
+        harness.now_ms += 2_000
+        assert grant(harness, 4, is_snapshot=True, subscriptions=()) == sent(FIRST, v5=b"\x02\x00\x00\x00\x02")
+        assert harness.last(FastSent).sent_ms == WALL_MS + 2_000
+
+    def test_what_is_too_much_is_left_to_the_session(self) -> None:
+        harness = connected(fast_path=FastPathSettings(max_held_offers=2))
+        for offset in (5, 6, 7):
+            offer(harness, offset, qos=0)
+        assert (refusals(harness), holds(harness)) == ({"full": 1}, {"closed": 2})
+        assert grant(harness, 4, is_snapshot=True, subscriptions=()) == 2 * sent(0, qos=0)
+        assert offer(harness, 8, qos=0) == b"", "7 is missing"
+        assert grant(harness, 7) == sent(0, qos=0)
+
+    def test_held_bytes_are_limited_and_counted(self) -> None:
+        harness = connected(fast_path=FastPathSettings(max_held_bytes=2_000))
+        offer(harness, 5, payload=b"p" * 2_000)
+        held_bytes = harness.effects.held_bytes
+        assert held_bytes > 2_000, "one message always fits"
+        offer(harness, 6)
+        assert (refusals(harness), harness.effects.held_bytes) == ({"full": 1}, held_bytes)
+        send_slow(harness, 1, offset=5)
+        assert harness.effects.held_bytes == 0
+
+    def test_an_offer_of_another_partition_replaces_what_is_held(self) -> None:
+        harness = connected()
+        offer(harness, 5)
+        offer(harness, 70, partition=3)
+        assert grant(harness, 4, is_snapshot=True, subscriptions=()) == b""
+        assert grant(harness, 69, partition=3) == sent(FIRST)
+
+    def test_nothing_held_is_accepted_after_the_end_has_begun(self) -> None:
+        harness = connected()
+        offer(harness, 5)
+        harness.confirming = False
+        harness.feed("close_gracefully", CloseReason("it stops", "gateway", ReasonCode.SERVER_BUSY), 0)
+        grant(harness, 4, is_snapshot=True, subscriptions=())
+        assert fast_sents(harness) == []
 
 
 class TestTheWire:
@@ -473,7 +563,7 @@ class TestClosing:
         harness.command(CloseFastPath)
         assert [type(event) for event in harness.events[-2:]] == [FastSent, FastPathClosed]
         assert offer(harness, 6) == b""
-        assert harness.counters.offers_ignored == 1
+        assert holds(harness) == {"closed": 1}
         harness.confirming = True
         assert harness.settle() == sent(FIRST)
 
@@ -481,7 +571,5 @@ class TestClosing:
         harness = granted()
         harness.command(CloseFastPath)
         offer(harness, 5)
-        grant(harness, 4)
-        assert offer(harness, 6, previous=5) == b"", "5 was not taken"
-        grant(harness, 6)
-        assert offer(harness, 7) == sent(FIRST)
+        assert grant(harness, 4) == sent(FIRST)
+        assert offer(harness, 6) == sent(SECOND)
