@@ -5,6 +5,8 @@ All devices share one event loop and one way into Kafka, so what one device send
 2. Only waiting low-rate devices reduce the share. A device that sends much waits for its own records.
 3. While low-rate devices wait, every device has only a share of its rates, at least `SMALLEST_SHARE`. The share halves until they
    no longer wait, and grows back slowly, as TCP's congestion window does. Only the devices that send most notice it.
+4. While all other devices together use less than `LIGHT_USE` of the rates of one, they are not why anybody waits: the machine is
+   busy with something else. Then the share for packets is at least `LIGHT_USE`.
 
 Low-rate devices wait when more than one in fifty of their records is late. A record is late when its confirmation takes longer
 than with few records, by more than `max_delay_ms` and more than twice that time. While there are such records, a late event loop
@@ -17,6 +19,7 @@ from typing import Final
 from sinks.mqtt.limits.settings import DeviceLimits
 
 SMALLEST_SHARE: Final = 1 / 64
+LIGHT_USE: Final = 1 / 8
 _FALLS: Final = 0.5
 _RISES: Final = 1.01
 """Each 50 ms: the share doubles in three and a half seconds. Slowly, because devices wait whenever it has grown too far."""
@@ -31,7 +34,12 @@ _LONGER: Final = 2
 
 
 class AdaptiveRateLimiter:
-    """The limiter of one gateway. share: the part of its rates that each device may use now."""
+    """The limiter of one gateway.
+
+    Attributes:
+        share: The part of its rates that each device may use now.
+        packet_share: The same for what connected devices send.
+    """
 
     __slots__ = (
         "_idle_intervals",
@@ -42,12 +50,15 @@ class AdaptiveRateLimiter:
         "_new_records",
         "_new_sum_ms",
         "_records",
+        "_use_s",
         "_waiting",
+        "packet_share",
         "share",
     )
 
     def __init__(self, limits: DeviceLimits) -> None:
-        self.share = 1.0
+        self.share = self.packet_share = 1.0
+        self._use_s = 0.0
         self._least_ms = math.inf
         self._new_records = self._new_late = 0
         self._new_sum_ms = 0.0
@@ -58,6 +69,10 @@ class AdaptiveRateLimiter:
 
     def reconfigure(self, limits: DeviceLimits) -> None:
         self._max_delay_ms = limits.max_delay_ms
+
+    def used(self, seconds: float) -> None:
+        """Counts what a device has sent that is not a low-rate one. seconds: that it takes at the full rates of one device."""
+        self._use_s += seconds
 
     def appended(self, records: int) -> None:
         """Counts records of a low-rate device that were given to Kafka. Call `confirmed` once for each."""
@@ -74,7 +89,12 @@ class AdaptiveRateLimiter:
         self._new_late += append_ms - least_ms > max(self._max_delay_ms, _LONGER * least_ms)
 
     def observe_lag(self, loop_lag_ms: float) -> None:
-        """Adapts the share; called every 50 ms. loop_lag_ms: how late the event loop has called this."""
+        """Adapts the shares; called every 50 ms. loop_lag_ms: how late the event loop has called this."""
+        self._adapt(loop_lag_ms)
+        self.packet_share = max(self.share, LIGHT_USE) if self._use_s < LIGHT_USE else self.share
+        self._use_s *= _FORGETS
+
+    def _adapt(self, loop_lag_ms: float) -> None:
         records, late = self._new_records, self._new_late
         self._records = self._records * _FORGETS + records
         self._late = self._late * _FORGETS + late

@@ -70,7 +70,7 @@ class PacketRates:
         self._drain(now_ms)
         limiter, share = self._limiter, 1.0
         if limiter is not None:
-            share = limiter.share
+            share = limiter.packet_share
             if self._ends_turn(now_ms):
                 self.paused_until_ms = now_ms + _TURN_MS
                 return False
@@ -94,14 +94,20 @@ class PacketRates:
         packets = 1 + parts_bytes // PARTS_LIKE_A_PACKET_BYTES
         self._packets.consume(packets)
         self._bytes.consume(len(packet))
-        self._used_s = min(self._used_s + self._seconds(packets, len(packet)), _MOST_USED_S)
+        seconds = self._seconds(packets, len(packet))
+        self._used_s = min(self._used_s + seconds, _MOST_USED_S)
+        if self._limiter is not None and self._used_s > SMALLEST_SHARE:
+            self._limiter.used(seconds)
         return excess
 
     def give_back(self, packet: bytes) -> None:
         """Returns the cost of an expected acknowledgement. The cost of its properties stays."""
         self._packets.consume(-1)
         self._bytes.consume(-len(packet))
-        self._used_s -= self._seconds(1, len(packet))
+        seconds = self._seconds(1, len(packet))
+        if self._limiter is not None and self._used_s > SMALLEST_SHARE:
+            self._limiter.used(-seconds)
+        self._used_s -= seconds
 
     def _seconds(self, packets: int, size_bytes: int) -> float:
         """Returns how long this takes at the full rates."""

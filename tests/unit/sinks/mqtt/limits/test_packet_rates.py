@@ -72,24 +72,32 @@ def test_a_device_that_sends_many_at_once_is_read_in_turns() -> None:
     assert not counters.limits_reached, "it was no limit that it has reached"
 
 
-def test_only_the_device_that_sends_most_is_slowed_down() -> None:
-    share = AdaptiveRateLimiter(DeviceLimits(max_delay_ms=20))
-    many, few = (PacketRates(DeviceLimits(max_packet_rate=1_000), GatewayCounters(), 0, share) for _ in range(2))
-    for _ in range(100):
-        share.appended(1)
-        share.confirmed(0.0)
-        share.observe_lag(21.0)
-    read = {"many": 0, "few": 0}
-    for now_ms in range(10_000):
-        for name, packets, is_due in (("many", many, True), ("few", few, now_ms % 100 == 0)):
-            packets.resume(now_ms)
-            while is_due and packets.may_read(now_ms):
-                packets.read(PINGREQ, 2, is_v5=True)
-                read[name] += 1
-                if name == "few":
-                    break
+def read_in_ten_seconds(**wanted_ms: int) -> dict[str, int]:
+    """Returns how many packets are read of each device while low-rate devices wait. wanted_ms: between two packets, by device."""
+    limiter = AdaptiveRateLimiter(DeviceLimits(max_delay_ms=20))
+    devices = {name: PacketRates(DeviceLimits(max_packet_rate=1_000), GatewayCounters(), 0, limiter) for name in wanted_ms}
+    read = dict.fromkeys(wanted_ms, 0)
+    for now_ms in range(15_000):
+        if now_ms % 50 == 0:
+            limiter.appended(1)
+            limiter.confirmed(0.0)
+            limiter.observe_lag(21.0)
+        for name, device in devices.items():
+            device.resume(now_ms)
+            if now_ms % wanted_ms[name] == 0 and device.may_read(now_ms):
+                device.read(PINGREQ, 2, is_v5=True)
+                read[name] += now_ms >= 5_000
+    return read
+
+
+def test_only_the_devices_that_send_most_are_slowed_down() -> None:
+    read = read_in_ten_seconds(few=100, many=1, more=1)
     assert read["few"] == 100
-    assert 156 <= read["many"] <= 175, "a 64th of what it may send, and what a second has"
+    assert 2 * 156 <= read["many"] + read["more"] <= 2_000, "between a 64th and an eighth of what each may send"
+
+
+def test_nobody_is_slowed_down_who_is_not_the_cause() -> None:
+    assert read_in_ten_seconds(few=100, steady=9)["steady"] == 1_111
 
 
 def test_a_device_below_the_reduced_rates_has_a_low_rate() -> None:
