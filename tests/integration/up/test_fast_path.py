@@ -22,6 +22,8 @@ _ids = itertools.count(1)
 ATTEMPTS = 20
 DEVICES = 10
 AWAY_S = int(os.environ.get("INFLIGHT_ENGINE_AWAY_S", "20"))
+WINDOW, WAITING = 32, 4
+"""`session.max_inflight`, and messages beyond it."""
 WITHIN_S = 10.0
 """Seconds that a busy machine may be late. A micro-batch would never come."""
 
@@ -66,6 +68,30 @@ def test_the_receipt_of_a_fast_message_says_that_it_was_fast(up: SharedUp, qos: 
         assert transitions[-1] == "finished"
         assert "sent" not in transitions
     assert len([message for message in device.messages if message.payload == message_id.encode()]) == 1
+
+
+def test_messages_that_wait_in_the_queue_return_to_the_fast_path(up: SharedUp) -> None:
+    """The device acknowledges nothing until some messages wait. Then it gets these without a micro-batch."""
+    client_id = "returns"
+    with PahoDevice(up, client_id, paho.MQTTv5) as device, backend(up) as producer:  # type: ignore[arg-type]
+        arrived(device, send(producer, client_id, 1))
+        for _ in range(ATTEMPTS):
+            sent = [send(producer, client_id, 1) for _ in range(WINDOW + WAITING)]
+            waiting = sent[WINDOW:]
+            wait_until(lambda: transitions_of(up, waiting[-1]), "the session has read the last one")  # noqa: B023
+            for message_id in sent:
+                arrived(device, message_id)
+            if all(receipt["fast_path"] for receipt in await_receipts(up, *waiting)):
+                break
+        assert all("queued" in transitions_of(up, message_id) for message_id in waiting)
+        assert all(receipt["fast_path"] and receipt["attempts"] == 1 for receipt in await_receipts(up, *waiting))
+        payloads = [message.payload.decode() for message in device.messages]
+        assert payloads == sorted(payloads, key=lambda payload: int(payload.rpartition("-")[2])), "in order, and once"
+        assert len(payloads) == len(set(payloads))
+
+
+def transitions_of(up: SharedUp, message_id: str) -> list[str]:
+    return [row["transition"] for row in ledger_of(up, message_id)]
 
 
 @pytest.mark.faults
