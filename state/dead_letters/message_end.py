@@ -10,6 +10,7 @@ from state.dead_letters.dead_letter import NOT_DEAD, DeadLettering, death_count
 from state.model import NO_PROPERTIES, ClientId, DestinationKind, Outcome, PacketId, PublishProperties
 from state.outbound.inflight_window import Delivery
 from state.records.receipts import Receipt
+from state.records.trace_context import TRACEPARENT, traceparent_of
 
 
 def message_end(
@@ -80,15 +81,20 @@ def receipt_command(
         deaths=death_count(died.letters[0].message if died.letters else message),
         correlation_data=message.properties.correlation_data,
         fast_path=delivery.fast_path,
+        traceparent=traceparent_of(message.properties.user_properties),
     )
     return SendReceipt(receipt=receipt, response_topic=message.properties.response_topic)
 
 
 def properties_for_receipt(properties: PublishProperties) -> PublishProperties:
     """Returns the properties that the receipt needs, so that the others can be dropped."""
+    trace = traceparent_of(properties.user_properties)
+    traced = () if trace is None else ((TRACEPARENT, trace),)
     if properties.response_topic is None:
-        return NO_PROPERTIES
-    return PublishProperties(response_topic=properties.response_topic, correlation_data=properties.correlation_data)
+        return PublishProperties(user_properties=traced) if traced else NO_PROPERTIES
+    return PublishProperties(
+        response_topic=properties.response_topic, correlation_data=properties.correlation_data, user_properties=traced
+    )
 
 
 def _dead_letters(message_id: str, reason: Outcome, died: DeadLettering, now_ms: int) -> Iterator[Command]:

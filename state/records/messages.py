@@ -17,6 +17,7 @@ what to change. Text is UTF-8. If a header occurs twice, the last one counts, as
 | `priority` | 0 (default)…255 |
 | `payload-format`, `content-type`, `response-topic`, `correlation-data` (bytes) | MQTT 5 properties |
 | `user-NAME` | MQTT 5 user property NAME, in the order given, repeatable |
+| `traceparent` | W3C Trace Context: becomes the user property `traceparent` too |
 | `CC`, `BCC` | JSON arrays of further routing keys of the dead letters, at most `engine.max_routing_keys` together |
 | any other | kept unchanged, for dead letters |
 """
@@ -34,6 +35,7 @@ from state.records.properties import PROPERTIES, PropertyKind, generated, proper
 from state.records.record import HEADER_BYTES, Header, header_bytes
 from state.records.routing import decode_routing
 from state.records.settings import RecordLimits
+from state.records.trace_context import TRACEPARENT, with_traceparent
 
 TOPIC: Final = "mqtt-topic"
 QOS: Final = "mqtt-qos"
@@ -148,6 +150,7 @@ def parse_message(
     raw_properties: dict[str, bytes] = {}
     pairs: list[tuple[str, str]] = []
     others: list[tuple[str, bytes]] = []
+    trace = b""
     for header in headers:
         name, value = header.key, header.value or b""
         if name in _FIELDS:
@@ -158,6 +161,9 @@ def parse_message(
             pairs.append((_mqtt_text(name, name[len(USER_PREFIX) :].encode()), _mqtt_text(name, value)))
         else:
             others.append((name, value))
+            trace = value if name == TRACEPARENT else trace
+    if trace:
+        pairs = with_traceparent(pairs, trace)
 
     raw_topic = named.get(TOPIC)
     if raw_topic is None:

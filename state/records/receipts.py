@@ -46,11 +46,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     deaths: Annotated[int, Meta(description="number of deaths of the message so far, in all queues")]
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
     fast_path: Annotated[bool, Meta(description="true if a gateway sent it before the session had read it")]
+    traceparent: Annotated[str | None, Meta(description="W3C Trace Context of the message; null = it had none")]
 
 
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(dict[str, object])
-_LATER_FIELDS: Final = {"fast_path": False}
+_LATER_FIELDS: Final = {"fast_path": False, "traceparent": None}
 """Fields that older versions do not write, with their values there."""
 
 

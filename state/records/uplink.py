@@ -17,6 +17,7 @@ otherwise:
 | `username` | the user who logged in on the connection; absent without a login |
 | `micro-batch` | only in records of the engine: time of the micro-batch that wrote it, in ms; a copy has the same time and id |
 | `user-…` | one per MQTT 5 user property, in order, names may repeat |
+| `traceparent` | W3C Trace Context, if the device sends the user property `traceparent` |
 """
 
 from typing import Final
@@ -26,6 +27,7 @@ from state.model import NO_PROPERTIES, ClientId, PublishProperties, QoS
 from state.records.messages import QOS, RETAIN, TOPIC
 from state.records.properties import PROPERTIES, PropertyKind, property_header_pairs
 from state.records.record import Header, SinkRecord
+from state.records.trace_context import TRACEPARENT, traceparent_of
 
 CLIENT_ID: Final = "client-id"
 INFLIGHT_ID: Final = "inflight-id"
@@ -72,7 +74,12 @@ def uplink_headers(
         headers.append((MESSAGE_EXPIRY, b"%d" % expiry_interval_s))
     if username:
         headers.append((USERNAME, username.encode()))
-    return headers if properties is NO_PROPERTIES else headers + _property_headers(properties)
+    if properties is NO_PROPERTIES:
+        return headers
+    headers += _property_headers(properties)
+    if properties.user_properties and (trace := traceparent_of(properties.user_properties)) is not None:
+        headers.append((TRACEPARENT, trace.encode()))
+    return headers
 
 
 def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication, now_ms: int) -> SinkRecord:

@@ -301,6 +301,7 @@ def test_a_receipt_tells_the_times_and_the_attempts() -> None:
         deaths=0,
         correlation_data=None,
         fast_path=False,
+        traceparent=None,
     )
 
 

@@ -16,6 +16,7 @@ def record(client_id: str, message_id: str, outcome: Outcome = Outcome.DELIVERED
     receipt = Receipt(
         message_id=message_id, client_id=client_id, outcome=outcome, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
         outcome_ms=3, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
+        traceparent=None,
     )  # fmt: skip
     value = msgspec.json.encode(receipt)
     return SimpleNamespace(value=lambda: value, offset=lambda: 0)

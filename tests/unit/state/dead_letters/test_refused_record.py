@@ -26,6 +26,7 @@ def test_a_message_gets_its_receipt_too() -> None:
     receipt = Receipt(
         message_id="m", client_id="c", outcome=Outcome.INVALID, reason_code=0, attempts=0, accepted_ms=5, first_sent_ms=None,
         outcome_ms=NOW, detail="why", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
+        traceparent=None,
     )  # fmt: skip
     assert command == SendReceipt(receipt=receipt)
 

@@ -16,6 +16,7 @@ SCHEMA = Path(__file__).parents[4] / "docs" / "reference" / "receipt.schema.json
 RECEIPT = Receipt(
     message_id="m", client_id="lamp", outcome=Outcome.DELIVERED, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
     outcome_ms=3, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
+    traceparent=None,
 )  # fmt: skip
 
 

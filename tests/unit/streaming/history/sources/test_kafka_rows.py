@@ -38,6 +38,7 @@ def receipt(message_id: str) -> FakeRecord:
         message_id=message_id, client_id="c1", outcome=Outcome.DELIVERED, reason_code=0, attempts=2, accepted_ms=T0,
         first_sent_ms=T0, outcome_ms=T0 + 5, detail="", final=True, destinations=(), deaths=0, correlation_data=b"\x00",
         fast_path=False,
+        traceparent=None,
     )  # fmt: skip
     return FakeRecord(topic=TOPICS.receipts, value=msgspec.json.encode(value))
 
