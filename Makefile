@@ -249,7 +249,7 @@ requirements: setup ## Compile requirements.txt from pyproject.toml (the only ta
 	"$$tools/venv/bin/python" -m pip install --quiet pip-tools
 	grep '^#' requirements.txt > "$$tools/header"
 	cp requirements.txt "$$tools/requirements.txt"
-	"$$tools/venv/bin/pip-compile" --quiet --extra engine --extra dev --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+	"$$tools/venv/bin/pip-compile" --quiet --extra engine --extra tracing --extra dev --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
 		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --output-file "$$tools/requirements.txt" pyproject.toml
 	{ cat "$$tools/header"; grep -v '^#' "$$tools/requirements.txt"; } > requirements.txt
 

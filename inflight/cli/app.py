@@ -6,8 +6,8 @@ from typing import Annotated, Final
 import typer
 
 import inflight
-from inflight.cli import administration, client, history, presence, processes, routing, sending, sessions, users
-from inflight.cli.engine_extra import engine_not_installed
+from inflight.cli import administration, client, history, presence, processes, routing, sending, sessions, spans, users
+from inflight.cli.extras import extra_not_installed
 from inflight.cli.status import command as status
 from inflight.cli.status import console
 from state.errors import InflightError
@@ -56,6 +56,7 @@ app.command()(status.status)
 app.command()(status.top)
 app.command()(console.console)
 app.command()(client.client)
+app.command()(spans.spans)
 app.command()(presence.presence)
 history.add_to(app)
 app.add_typer(sessions.app, name="sessions")
@@ -73,7 +74,7 @@ def main() -> None:
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
-        say(f"inflight: {engine_not_installed(error) or explain_unexpected(error)}", err=True)
+        say(f"inflight: {extra_not_installed(error) or explain_unexpected(error)}", err=True)
         raise SystemExit(1) from None
     except Exception as error:  # noqa: BLE001 - unexpected, and a traceback helps no user
         say(f"inflight: {explain_unexpected(error)}", err=True)

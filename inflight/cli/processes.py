@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from inflight.cli.engine_extra import need_engine
+from inflight.cli.extras import need_engine
 from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load, load_for_running_system, watch_configuration
 from streaming.terminal import console, say
 

@@ -100,6 +100,8 @@ def producer_settings(settings: Settings) -> ProducerSettings:
         topic=settings.topics.messages,
         publications_topic=settings.topics.publications,
         throttle_topic=settings.topics.throttle,
+        receipts_topic=settings.topics.receipts,
+        uplink_topic=settings.topics.uplink,
         max_payload_bytes=settings.engine.max_payload_bytes,
         max_headers_bytes=settings.engine.max_headers_bytes,
         max_routing_keys=settings.engine.max_routing_keys,

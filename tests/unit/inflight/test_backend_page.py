@@ -1,4 +1,4 @@
-"""docs/guides/backend.md shows the very lines of examples/, which tests/integration/up/test_backend.py runs."""
+"""docs/guides/backend.md and tracing.md show the very lines of examples/, which tests/integration/up runs."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 import inflight
 
 ROOT = Path(__file__).parents[3]
-PAGES = ("backend.md",)
+PAGES = ("backend.md", "tracing.md")
 EXAMPLES = [path.read_text(encoding="utf-8") for path in sorted((ROOT / "examples").glob("*.py"))]
 
 

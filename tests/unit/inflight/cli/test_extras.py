@@ -1,4 +1,4 @@
-"""What the command says where the extra `inflight[engine]` is not installed."""
+"""What the command says where an extra is not installed."""
 
 import sys
 import tomllib
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from inflight.cli import main
-from inflight.cli.engine_extra import ENGINE_PACKAGES, engine_not_installed
+from inflight.cli.extras import ENGINE_PACKAGES, extra_not_installed
 
 PYPROJECT = Path(__file__).parents[4] / "pyproject.toml"
 
@@ -28,9 +28,10 @@ def test_without_the_extra_a_command_says_what_to_install(
 
 
 def test_a_module_of_nobody_is_an_unexpected_error() -> None:
-    assert engine_not_installed(ModuleNotFoundError("no such module", name="nowhere.to_be_found")) is None
-    found = engine_not_installed(ModuleNotFoundError("no such module", name="pyspark.sql"))
+    assert extra_not_installed(ModuleNotFoundError("no such module", name="nowhere.to_be_found")) is None
+    found = extra_not_installed(ModuleNotFoundError("no such module", name="pyspark.sql"))
     assert "its package pyspark is not installed" in str(found)
+    assert "inflight[tracing]" in str(extra_not_installed(ModuleNotFoundError(name="opentelemetry.sdk")))
 
 
 def test_the_extra_has_every_package_that_is_asked_for() -> None:
