@@ -140,6 +140,13 @@ $(MUTATION)/bin/mutmut: | setup
 test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Chromium); installs them with apt-get
 	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
 
+.PHONY: examples
+examples: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## Run every program of examples/ against a real system
+	@$(call step,examples,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -q -k "example or of_the_docs" $(EXAMPLE_TESTS))
+
+EXAMPLE_TESTS := tests/integration/up/test_backend.py tests/integration/up/test_examples.py tests/integration/gateway/test_tls.py \
+	tests/integration/interop/test_interop.py tests/integration/bridge/test_bridge_mosquitto.py tests/integration/kafka/test_producer_routing.py
+
 .PHONY: test-wheel
 test-wheel: jars ## The built wheel in a virtual environment of its own: import, command, `inflight up`
 	@$(call step,wheel,$(BIN)/pytest -m wheel)

@@ -3,6 +3,7 @@
 import socket
 import ssl
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,8 @@ import pytest
 from cryptography import x509
 from paho.mqtt.enums import CallbackAPIVersion
 
+from sinks.mqtt.access.password_file import HASHER, write_password_file
+from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
 from state.events import ClientConnected
@@ -22,6 +25,7 @@ from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text
 
 CONNACK = "20020000"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "tls_device.py"
 
 
 def over_tls(gateway: GatewayUnderTest, authority: Authority, *, listener: int = 1, certificate: Path | None = None) -> RawClient:
@@ -96,6 +100,23 @@ def test_paho_publishes_and_receives_over_tls(gateway: GatewayUnderTest, authori
     client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version)
     client.tls_set(ca_certs=str(authority.file))
     publishes_and_receives(client, client_id, gateway, listener=1)
+
+
+def test_the_example_of_a_tls_device_runs(authority: Authority, tmp_path: Path) -> None:
+    users = tmp_path / "users"
+    write_password_file(users, {"pump-7": HASHER.hash("right")})
+    listeners = (authority.listener(anonymous=False),)
+    with running_gateway(GatewaySettings(listeners=listeners, login=LoginSettings(password_file=str(users)))) as running:
+        program = [sys.executable, EXAMPLE, "127.0.0.1", str(running.addresses[1][1]), str(authority.file), "pump-7"]
+        with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as device:
+            assert device.stdin is not None
+            assert device.stdout is not None
+            device.stdin.write("right\n")
+            device.stdin.close()
+            assert device.stdout.readline() == "connected: Success\n"
+            running.kafka.command("pump-7", SendPublish, packet_id=1, topic="cmd/reboot", payload=b"now", qos=QoS(1))
+            assert device.stdout.readline() == "cmd/reboot now\n"
+            device.terminate()
 
 
 def test_a_renewed_certificate_is_shown_to_newcomers_and_nobody_is_dropped(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 
 pytestmark = pytest.mark.interop
 DEVICE_JS = Path(__file__).with_name("device.mjs")
+EXAMPLE_JS = Path(__file__).parents[3] / "examples" / "device.mjs"
 VERSIONS = {"mqttv311": "4", "mqttv5": "5"}
 
 
@@ -92,6 +93,18 @@ def test_an_mqtt_js_device_gets_messages_of_every_qos_and_publishes(up: UpProces
     messages = [json.loads(line) for line in lines(device)]
     assert sorted((m["payload"], m["qos"], m["dup"]) for m in messages) == [(f"qos {qos}", qos, False) for qos in (0, 1, 2)]
     assert read_uplink(up, name, 1) == {"hello": "2"}
+
+
+def test_the_example_of_a_device_in_javascript_runs(up: UpProcess) -> None:
+    host, port = up.mqtt
+    command = ["node", str(EXAMPLE_JS), f"mqtt://{host}:{port}", "example-js"]
+    environment = {**os.environ, "INFLIGHT_NODE_MODULES": os.environ["INFLIGHT_NODE_MODULES"]}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as device:
+        assert device.stdout is not None
+        assert device.stdout.readline() == "connected\n"
+        inflight_send(up, "example-js", "cmd/js", "now", qos=2)
+        assert device.stdout.readline() == "cmd/js now (QoS 2)\n"
+        device.terminate()
 
 
 def read_uplink(up: UpProcess, client_id: str, count: int) -> dict[str, str]:
