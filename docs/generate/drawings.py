@@ -67,9 +67,9 @@ def ways() -> str:
     ]
     for number, (title, row) in enumerate(
         (
-            ("Fast, the normal way: the device is online, its queue is empty. Milliseconds.", fast),
+            ("Fast, the normal way: the device is online, and nothing older waits for it. Milliseconds.", fast),
             (
-                "Slow: the device was offline, its queue is not empty, or the gateway is under pressure. A quarter to half a second.",
+                "Slow: the device was offline, the gateway is under pressure, or the message is special. A quarter to half a second.",
                 slow,
             ),
             ("Back, for both. QoS 2 has PUBREC, PUBREL and PUBCOMP instead.", after),
