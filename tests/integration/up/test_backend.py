@@ -56,13 +56,13 @@ def publish(client: paho.Client, topic: str, *payloads: bytes) -> None:
 def test_a_delivery_has_the_outcome_and_is_found_again_by_id(up: SharedUp) -> None:
     with Producer(up.kafka) as producer, device(up, "awaited", "cmd"):
         delivery = producer.deliver("awaited", "cmd", b"now", qos=2)
+        dead = producer.deliver("never-here", "cmd", b"late", expiration_ms=0)
         called: queue.Queue[DeliveryFuture] = queue.Queue()
         delivery.add_done_callback(called.put)
         receipt = delivery.result(DEADLINE_S)
         assert (receipt.outcome, receipt.message_id) == (Outcome.DELIVERED, delivery.message_id)
         assert receipt.attempts >= 1
         assert called.get(timeout=DEADLINE_S) is delivery
-        dead = producer.deliver("never-here", "cmd", b"late", expiration_ms=0)
         assert dead.result(DEADLINE_S).outcome == Outcome.EXPIRED
     with Producer(up.kafka) as later:
         found = [later.delivery("awaited", delivery.message_id), later.delivery("never-here", dead.message_id)]
@@ -74,12 +74,10 @@ def test_an_async_producer_awaits_outcomes_and_responses(up: SharedUp) -> None:
         async with AsyncProducer(up.kafka) as producer:
             sent = await producer.send("async", "cmd", b"0")
             deliveries = await asyncio.gather(*(producer.deliver("async", "cmd", b"%d" % number) for number in range(50)))
+            with pytest.raises(RequestFailed, match=r"has not answered within 0\.2 s"):
+                await producer.request("async", "cmd", b"silent", timeout_s=0.2, expiration_ms=60_000)
             assert {(await delivery).outcome for delivery in deliveries} == {Outcome.DELIVERED}
             assert (await (await producer.delivery("async", sent.message_id))).outcome == Outcome.DELIVERED
-            with pytest.raises(RequestFailed, match="has not answered within 3 s; its message was delivered") as failed:
-                await producer.request("async", "cmd", b"silent", timeout_s=3)
-            assert failed.value.receipt is not None
-            assert failed.value.receipt.outcome == Outcome.DELIVERED
 
     with device(up, "async", "cmd"):
         asyncio.run(main())
