@@ -252,6 +252,17 @@ class MessageRefused(Value, frozen=True, tag=21):
     position: Position | None = None
 
 
+class CancelRequested(Value, frozen=True, tag=23):
+    """A backend takes a message back that this client may not have been sent yet (docs/guides/scheduling.md).
+
+    Attributes:
+        position: As in MessageSubmitted.
+    """
+
+    message_id: str
+    position: Position | None = None
+
+
 class DeadlineReached(Value, frozen=True, tag=22):
     """The host calls because `next_deadline_ms()` has come. Handling it early has no effect."""
 
@@ -275,4 +286,6 @@ Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived |
 QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
 """Requests about a session that may be unreadable, so the session does not get them (state/dead_letters/quarantine.py)."""
 LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest
-Event: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageSubmitted | MessageRefused | DeadlineReached
+MessageEvent: TypeAlias = MessageSubmitted | MessageRefused | CancelRequested
+"""What a record of `inflight.messages` becomes."""
+Event: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageEvent | DeadlineReached

@@ -3,7 +3,8 @@
 An activation has five numbered steps, and a caller may rely on their order:
 
  1. It applies the events, in the order given.
- 2. It applies what time has made due: expiry, timed resends, abandoned publications, the will, the end of the session.
+ 2. It applies what time has made due: expiry, timed resends, abandoned publications, the will, the end of the session, messages
+    with `deliver-at`.
  3. It fills free slots of the window from the queue, then sends the QoS 0 messages that remain in it. Then it applies limits of
     the queue that the fence had suspended, and compares the queue with its watermarks.
  4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py), writes what matchers must know
@@ -25,6 +26,7 @@ from state.connection import SessionConnection
 from state.errors import ProtocolViolation
 from state.events import (
     PROTOCOL_NAMES,
+    CancelRequested,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
@@ -32,6 +34,7 @@ from state.events import (
     Event,
     FastPathClosed,
     FastSent,
+    MessageEvent,
     MessageRefused,
     MessageReturned,
     MessageSubmitted,
@@ -47,7 +50,7 @@ from state.events import (
 from state.inbound.inbound import SessionInbound
 from state.inbound.wills import PendingWill, pending_will, publish_will
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
-from state.outbound import acknowledgements, admission, endings, retransmission, transmission
+from state.outbound import acknowledgements, admission, cancellation, endings, retransmission, transmission
 from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
@@ -185,6 +188,7 @@ class Session:
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             self._return_copies_expire_ms(),
+            outbound.scheduled.next_due_ms() if outbound.scheduled.waiting else None,
             None if self.pending_will is None else self.pending_will.due_ms,
             routed.next_end_ms(outbound.routing, has_session=self.established) if outbound.routing.is_needed else None,
         )
@@ -197,7 +201,7 @@ class Session:
         if self.connection is not None or self.established or self.pending_will is not None:
             return False
         is_needed = outbound.positions.unread or outbound.returns.digests or outbound.routing.is_needed
-        return not outbound.queue and not is_needed
+        return not outbound.queue and not outbound.scheduled.waiting and not is_needed
 
     def accepts_fast_sent(self, event: FastSent) -> bool:
         """Returns True if a FastSent is of the newest connection.
@@ -223,7 +227,7 @@ class Session:
 
     def _apply(self, event: Event, activation: Activation) -> None:
         match event:
-            case MessageSubmitted() | MessageRefused():
+            case MessageSubmitted() | MessageRefused() | CancelRequested():
                 if not grants.was_adopted(self.outbound, event.position, activation):
                     self._apply_message(event, activation)
             case MessageReturned():
@@ -269,9 +273,11 @@ class Session:
             self.close_unconfirmed = False
             self.offline_since_ms = activation.now_ms
 
-    def _apply_message(self, event: MessageSubmitted | MessageRefused, activation: Activation) -> None:
+    def _apply_message(self, event: MessageEvent, activation: Activation) -> None:
         if isinstance(event, MessageRefused):
             admission.refuse(self.outbound, event, activation)
+        elif isinstance(event, CancelRequested):
+            cancellation.cancel(self.outbound, event.message_id, self.connection, activation)
         elif event.message.routing is not None:
             if routed.is_new(self.outbound, event.message, activation):
                 self._apply_routed(event, activation)
@@ -489,12 +495,14 @@ class Session:
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:
-            self._end_session("session expiry interval passed", activation)
+            self._end_session("session expiry interval passed", activation, with_scheduled=self.established)
         copies_end_ms = self._return_copies_expire_ms()
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()
         if self.outbound.routing.is_needed:
             routed.pass_time(self.outbound, activation, has_session=self.established)
+        if self.outbound.scheduled.waiting:
+            self._restart_queue_expiry(admission.admit_due(self.outbound, self.connection, activation), activation)
 
     def _await_acknowledgements(self, connection: SessionConnection, activation: Activation) -> None:
         """Does what follows from acknowledgements that are overdue: a resend, the end of the connection, or nothing."""
@@ -558,14 +566,18 @@ class Session:
         else:
             self._end_session("purged by an operator", activation)
 
-    def _end_session(self, reason: str, activation: Activation) -> None:
+    def _end_session(self, reason: str, activation: Activation, *, with_scheduled: bool = True) -> None:
         """Ends everything in window and queue; later events start a new session. The pending will of an earlier session stays
-        pending."""
+        pending.
+
+        Args:
+            with_scheduled: Ends what waits for its `deliver-at` too.
+        """
         if self.pending_will is not None and self.established:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
         if self.established:
             routed.session_ends(self.outbound, self.newest_connection_id, activation)
-        endings.end(self.outbound, activation)
+        endings.end(self.outbound, activation, with_scheduled=with_scheduled)
         self.inbound.end()
         if self.established:
             activation.presence.reason = activation.presence.reason or reason

@@ -11,6 +11,7 @@ A blob is one version byte and the msgpack of that version's record, in arrays. 
 """
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
@@ -23,6 +24,7 @@ from state.inbound.wills import PendingWill
 from state.model import ClientId, Message, Position, QoS, Will
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
+from state.outbound.outbound import SessionOutbound
 from state.outbound.routing.session_routing import EarlyMessage, ListId, SessionRouting
 from state.session import Session
 from state.settings import SessionSettings
@@ -122,8 +124,22 @@ class SessionRoutingV1(_StoredStruct, frozen=True):
     kept_until_ms: int | None
 
 
-class SessionV1(_StoredStruct, frozen=True):
-    """A stored Session.
+class ScheduleV1(_StoredStruct, frozen=True):
+    """Stores what only some sessions have.
+
+    Attributes:
+        scheduled: In the order of their times.
+        cancels: Ids of messages.
+        rate: (level, at_ms) of SendRate; None = nothing was sent under a rate.
+    """
+
+    scheduled: tuple[Message, ...] = ()
+    cancels: tuple[str, ...] = ()
+    rate: tuple[int, int] | None = None
+
+
+class UnscheduledSessionV1(_StoredStruct, frozen=True):
+    """A stored Session without a `ScheduleV1`, which costs it no byte. It is read as a `SessionV1`.
 
     Attributes:
         awaiting_rel, repeated: (packet id, content hash, received_ms), oldest first.
@@ -169,6 +185,12 @@ class SessionV1(_StoredStruct, frozen=True):
     settled: Position | None = None
 
 
+class SessionV1(UnscheduledSessionV1, frozen=True):
+    """A stored Session."""
+
+    schedule: ScheduleV1 | None = None
+
+
 class _ConnectionOnlyV1(_StoredStruct, frozen=True):
     """The first field of SessionV1."""
 
@@ -185,7 +207,10 @@ def encode_session(session: Session) -> bytes:
     """Returns the blob of a session. Equal sessions give equal bytes."""
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     connection, pending = session.connection, session.pending_will
-    record = SessionV1(
+    has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None
+    schedule = _pack_schedule(outbound) if has_schedule else None
+    record_type = UnscheduledSessionV1 if schedule is None else partial(SessionV1, schedule=schedule)
+    record = record_type(
         connection=None
         if connection is None
         else ConnectionV1(
@@ -312,6 +337,8 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     outbound.routing.list_id = ListId(record.started_by)
     if record.routing is not None:
         _unpack_routing(record.routing, outbound.routing)
+    if record.schedule is not None:
+        _unpack_schedule(record.schedule, outbound)
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
@@ -407,6 +434,25 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
         has_route=stored.has_route,
         over_limit=stored.over_limit,
     )
+
+
+def _pack_schedule(outbound: SessionOutbound) -> ScheduleV1 | None:
+    rate = outbound.rate
+    if not outbound.scheduled.waiting and not outbound.cancels and (rate is None or not rate.at_ms):
+        return None
+    return ScheduleV1(
+        scheduled=tuple(outbound.scheduled),
+        cancels=tuple(outbound.cancels),
+        rate=None if rate is None else (rate.level, rate.at_ms),
+    )
+
+
+def _unpack_schedule(stored: ScheduleV1, outbound: SessionOutbound) -> None:
+    for message in stored.scheduled:
+        outbound.scheduled.add(message)
+    outbound.cancels.update(dict.fromkeys(stored.cancels))
+    if outbound.rate is not None and stored.rate is not None:
+        outbound.rate.restore(*stored.rate)
 
 
 def _pack_routing(routing: SessionRouting, started_by: int) -> SessionRoutingV1 | None:

@@ -80,6 +80,11 @@ class SessionSettings:
         1_000
     )
     max_mqueue_bytes: int = Setting("size of the queue, headers included; 0 = no limit", (0, 1 << 30)).default(1_048_576)
+    max_send_rate: int = Setting(
+        "messages a second that a client is sent, resends not counted; the others wait, and the fast path is off for it; "
+        "0 = no limit",
+        (0, 100_000),
+    ).default(0)
     mqueue_store_qos0: bool = Setting("keep QoS 0 messages while the client is offline").default(True)
     overflow: Overflow = Setting(
         "which message a full queue drops: drop_oldest = QoS 0 first, then the lowest priority, then the oldest, the new "

@@ -45,12 +45,14 @@ from state.dead_letters.message_end import message_end
 from state.dead_letters.refused_record import refuse_message
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import (
+    CancelRequested,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
     Event,
     FastSent,
     GatewayEvent,
+    MessageEvent,
     MessageRefused,
     MessageReturned,
     MessageSubmitted,
@@ -59,6 +61,7 @@ from state.events import (
 )
 from state.inbound.inbound import SessionInbound
 from state.model import NEVER_EXPIRES_S, ClientId, Message, Outcome, Position, ReasonCode, Value
+from state.outbound.cancellation import unsent
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery
 from state.session import Session
@@ -83,7 +86,7 @@ _TO_DO: Final = (
 _CLOSED: Final = "the server cannot use this client's session"
 
 
-EventFromLog: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageSubmitted | MessageRefused
+EventFromLog: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageEvent
 """Events that a record of Kafka can be for a session."""
 
 
@@ -179,7 +182,7 @@ def receive(
     Raises:
         UnreadableRecord: The event exceeds the limit of rule 3: refuse it.
     """
-    if isinstance(event, MessageSubmitted | MessageRefused) and event.position is not None:
+    if isinstance(event, MessageEvent) and event.position is not None:
         positions = _positions(held, client_id)
         is_new = positions.mark_read(event.position)
         held = _with_positions(held, positions)
@@ -192,6 +195,11 @@ def receive(
             )
         case MessageRefused(message=message, detail=detail):
             return held, refuse_message(message, client_id=client_id, detail=detail, now_ms=now_ms)
+        case CancelRequested(message_id=cancelled):
+            detail = "the client is quarantined: its messages stay with its session"
+            return held, (
+                RecordTransition(transition=Transition.CANCEL_REFUSED, time_ms=now_ms, message_id=cancelled, detail=detail),
+            )
         case ClientConnected():
             record = RecordTransition(
                 transition=Transition.REFUSED,
@@ -373,9 +381,11 @@ def _dead_letter(message: Message, *, client_id: ClientId, now_ms: int, detail: 
 
 
 def _end_early(held: Quarantine, session: Session, client_id: ClientId, now_ms: int) -> tuple[Command, ...]:
-    """Ends the messages that wait for a CONNECT: the next session does not know them."""
-    unsent = (Delivery(message=early.message, order=0, qos=early.message.qos) for early in session.outbound.routing.early)
-    return tuple(command for delivery in unsent for command in _end_message(held, delivery, client_id=client_id, now_ms=now_ms))
+    """Ends the messages that wait for a CONNECT or for their `deliver-at`: the next session does not know them."""
+    aside = (*(early.message for early in session.outbound.routing.early), *session.outbound.scheduled)
+    return tuple(
+        command for message in aside for command in _end_message(held, unsent(message), client_id=client_id, now_ms=now_ms)
+    )
 
 
 def _end_message(

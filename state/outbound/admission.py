@@ -9,6 +9,11 @@
    refuses the new message (`reject`). Before that, slots that were freed earlier in the activation are filled: no message is lost
    while there is a slot for one.
 6. Rules 2 and 5 are suspended, and the queue grows, while a gateway may be sending messages by the fast path.
+7. A message that is accepted replaces those with the same collapse key that wait in the queue. It takes their place, so that a
+   key which is updated all the time is sent no later than others. If an earlier one with the key is in flight, or a gateway may
+   be sending one, the new one is the last of the queue: the earlier one can return, and must not follow it. A dead letter that
+   returns replaces nothing, because it is older than what waits.
+8. A message with `deliver-at` in the future waits aside (state/outbound/scheduled.py). The other rules hold when it is due.
 
 QoS here is `Delivery.qos`: the message's, lowered by the client's subscriptions at the time of acceptance. That of a routed
 message is decided before it is submitted (state/outbound/routing/routed.py).
@@ -20,10 +25,13 @@ from state.connection import SessionConnection
 from state.dead_letters.dead_letter import return_id
 from state.events import MessageRefused, MessageReturned, MessageSubmitted
 from state.model import Message, Outcome, Position, QoS
+from state.outbound.cancellation import unsent
 from state.outbound.endings import drop_expired
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
 from state.outbound.transmission import fill, send
+from state.records.messages import message_bytes
+from state.records.scheduling import collapse_key, deliver_at_ms, rfc_3339
 from state.settings import Overflow
 
 
@@ -37,14 +45,27 @@ def submit(
     Returns:
         True if the session accepted the message: it was sent, has expired or waits.
     """
-    delivery, message_id = new_delivery(outbound, event.message, event.position), event.message.message_id
+    message, message_id = event.message, event.message.message_id
     if event.explicit_id and outbound.recent_ids.contains(message_id):  # step 1
-        activation.finish(delivery, Outcome.DUPLICATE)
+        activation.finish(unsent(message), Outcome.DUPLICATE)
         return False
     activation.record(Transition.ACCEPTED, message_id)
-    accepted = _admit(outbound, delivery, connection, activation)
+    due_ms = deliver_at_ms(message) if message.headers else None
+    if due_ms is not None and due_ms > activation.now_ms:  # step 8
+        accepted = _schedule(outbound, message, due_ms, activation)
+    else:
+        accepted = _admit(outbound, new_delivery(outbound, message, event.position), connection, activation)
     if accepted and event.explicit_id:
         activation.fast_path.new_digests.append(outbound.recent_ids.remember(message_id))
+    return accepted
+
+
+def admit_due(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> bool:
+    """Admits the messages whose `deliver-at` has come. Returns True if the session accepted one, as in `submit`."""
+    accepted = False
+    for message in outbound.scheduled.pop_due(activation.now_ms):
+        delivery = new_delivery(outbound, message, since_ms=deliver_at_ms(message))
+        accepted |= _admit(outbound, delivery, connection, activation)
     return accepted
 
 
@@ -69,7 +90,7 @@ def accept_returned(
         return False
     came_from = "" if history is None else f"{history.deaths[0].reason} in the queue of {history.deaths[0].queue}"
     activation.record(Transition.RETURNED, event.message.message_id, detail=came_from)
-    return _admit(outbound, delivery, connection, activation)
+    return _admit(outbound, delivery, connection, activation, replaces=False)
 
 
 def refuse(outbound: SessionOutbound, event: MessageRefused, activation: Activation) -> None:
@@ -77,15 +98,19 @@ def refuse(outbound: SessionOutbound, event: MessageRefused, activation: Activat
     activation.finish(new_delivery(outbound, event.message), Outcome.INVALID, detail=event.detail)
 
 
-def new_delivery(outbound: SessionOutbound, message: Message, position: Position | None = None) -> Delivery:
+def new_delivery(
+    outbound: SessionOutbound, message: Message, position: Position | None = None, *, since_ms: int | None = None
+) -> Delivery:
     """Makes the delivery of a message that the session accepts now.
 
     Args:
         position: See Delivery.
+        since_ms: From when the policy's time to live counts; None = from when Kafka stored the message.
     """
     outbound.next_order += 1
     ttl_ms = outbound.settings.policy.message_ttl_ms
-    ttl_ends_ms = None if ttl_ms is None else message.accepted_ms + ttl_ms
+    # A time to live of 0 is recognised by its end (`Delivery.expired`).
+    ttl_ends_ms = None if ttl_ms is None else (message.accepted_ms if not ttl_ms or since_ms is None else since_ms) + ttl_ms
     return Delivery(
         message=message,
         qos=message.qos if message.routing is not None else outbound.subscriptions.capped_qos(message.topic, message.qos),
@@ -95,29 +120,77 @@ def new_delivery(outbound: SessionOutbound, message: Message, position: Position
     )
 
 
-def _admit(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection | None, activation: Activation) -> bool:
+def _admit(
+    outbound: SessionOutbound,
+    delivery: Delivery,
+    connection: SessionConnection | None,
+    activation: Activation,
+    *,
+    replaces: bool = True,
+) -> bool:
     """Sends, queues or ends a message.
+
+    Args:
+        replaces: Rule 7 applies.
 
     Returns:
         False if the queue had no room for the message, or if it was QoS 0 for an offline client and is not stored.
     """
     qos, now_ms = delivery.qos, activation.now_ms
     if qos == QoS.AT_MOST_ONCE:
-        nothing_in_front = connection is not None and not _must_follow_queue(outbound, delivery, connection, activation)
+        nothing_in_front = (
+            connection is not None
+            and not _must_follow_queue(outbound, delivery, connection, activation)
+            and outbound.tokens(now_ms) != 0
+        )
     else:
         nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front
     if delivery.expired(now_ms, at_once=at_once):  # step 2
         if connection is not None and connection.may_be_sending(delivery.position):  # step 6
-            return _enqueue(outbound, delivery, connection, activation)
+            return _enqueue(outbound, delivery, None, connection, activation)
         activation.finish(delivery, Outcome.EXPIRED)
-    elif connection is not None and at_once:  # step 3
+        return True
+    replaced = replaced_by(outbound, delivery.message, connection) if delivery.message.headers and replaces else None
+    if connection is not None and at_once:  # step 3
         send(outbound, delivery, connection, activation)
+        if replaced:
+            finish_replaced(delivery, outbound.queue.remove(replaced), activation)
     elif qos == QoS.AT_MOST_ONCE and not outbound.settings.mqueue_store_qos0:  # step 4
-        activation.finish(delivery, Outcome.OFFLINE)
+        detail = "" if connection is None else "the client's max_send_rate is used up, and mqueue_store_qos0 is off"
+        activation.finish(delivery, Outcome.OFFLINE, detail=detail)
         return False
     else:
-        return _enqueue(outbound, delivery, connection, activation)
+        return _enqueue(outbound, delivery, replaced, connection, activation)
+    return True
+
+
+def replaced_by(outbound: SessionOutbound, message: Message, connection: SessionConnection | None) -> list[Delivery]:
+    """Returns what the message replaces in the queue (rule 7). What a gateway may be sending counts as in flight."""
+    waiting = outbound.queue.with_key(collapse_key(message))
+    return [each for each in waiting if connection is None or not connection.may_be_sending(each.position)]
+
+
+def finish_replaced(newer: Delivery, replaced: list[Delivery], activation: Activation) -> None:
+    """Ends messages that were removed because a newer one with their collapse key was accepted."""
+    for delivery in replaced:
+        activation.finish(delivery, Outcome.REPLACED, detail=f"by {newer.message.message_id}, which has the same collapse-key")
+
+
+def _schedule(outbound: SessionOutbound, message: Message, due_ms: int, activation: Activation) -> bool:
+    """Puts a message aside until it is due. Returns False if there is no room (state/outbound/scheduled.py, rule 3)."""
+    scheduled, settings = outbound.scheduled, outbound.settings
+    replaced = scheduled.pop_key(collapse_key(message))
+    length, size_bytes = len(scheduled) + 1, scheduled.size_bytes + message_bytes(message)
+    is_full = 0 < settings.max_mqueue_len < length or 0 < settings.max_mqueue_bytes < size_bytes
+    if is_full and length > 1 and settings.max_mqueue_len:
+        for older in replaced:
+            scheduled.add(older)
+        activation.finish(unsent(message), Outcome.MAXLEN, detail="too many messages wait for their deliver-at")
+        return False
+    scheduled.add(message)
+    activation.record(Transition.SCHEDULED, message.message_id, detail=f"for {rfc_3339(due_ms)}")
+    finish_replaced(unsent(message), [unsent(older) for older in replaced], activation)
     return True
 
 
@@ -145,19 +218,41 @@ def _queue_can_send(outbound: SessionOutbound, connection: SessionConnection, no
     return queue.has_qos0 or (bool(queue) and outbound.may_dequeue(connection, now_ms))
 
 
-def _enqueue(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection | None, activation: Activation) -> bool:
-    """Queues a message by rule 5. Returns False as in `_admit`."""
+def _enqueue(
+    outbound: SessionOutbound,
+    delivery: Delivery,
+    replaced: list[Delivery] | None,
+    connection: SessionConnection | None,
+    activation: Activation,
+) -> bool:
+    """Queues a message by rules 5 and 7. Returns False as in `_admit`."""
     queue, size_bytes = outbound.queue, delivery.size_bytes
+    if replaced:
+        queue.remove(replaced)
     if queue.would_overflow(size_bytes):
         drop_expired(outbound, connection, activation)
         fill(outbound, connection, activation)
     if queue.would_overflow(size_bytes) and connection is not None and connection.fence is not None:  # step 6
         connection.fence.over_limit = True
     elif not _make_room(outbound, delivery, activation):
+        for older in replaced or ():
+            queue.put_back(older)
         return False
-    queue.append(delivery)
+    if replaced and not _may_return(outbound, delivery):
+        delivery.order = min(older.order for older in replaced)
+        queue.put_back(delivery)
+    else:
+        queue.append(delivery)
     activation.record(Transition.QUEUED, delivery.message.message_id)
+    if replaced:
+        finish_replaced(delivery, replaced, activation)
     return True
+
+
+def _may_return(outbound: SessionOutbound, newer: Delivery) -> bool:
+    """Returns True if an earlier message with the same collapse key is in the queue or could return to it (rule 7)."""
+    key = collapse_key(newer.message)
+    return bool(outbound.queue.with_key(key)) or any(collapse_key(entry.delivery.message) == key for entry in outbound.window)
 
 
 def _make_room(outbound: SessionOutbound, delivery: Delivery, activation: Activation) -> bool:

@@ -8,6 +8,7 @@ from typing import Final
 from state.activation import Activation
 from state.connection import SessionConnection
 from state.model import Outcome
+from state.outbound.cancellation import cancel_fenced, unsent
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
 from state.settings import Overflow
@@ -18,8 +19,8 @@ _PAYLOAD_KEPT: Final = {OutboundAction.END: True, OutboundAction.END_RECEIVED: F
 
 
 def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
-    """Ends messages that expired while they waited [MQTT-3.3.2-5]. A message that was sent once does not expire
-    [MQTT-4.3.3-7]."""
+    """Ends messages that expired while they waited [MQTT-3.3.2-5], or that were cancelled. A message that was sent once does not
+    expire [MQTT-4.3.3-7]."""
     queue = outbound.queue
     expired, wait_for_fence = queue.expired(activation.now_ms), False
     if connection is not None and connection.fence is not None:
@@ -31,6 +32,8 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
     activation.fast_path.waits_for_fence = wait_for_fence
     for delivery in queue.remove(expired):
         activation.finish(delivery, Outcome.EXPIRED)
+    if outbound.cancels:
+        cancel_fenced(outbound, connection, activation)
 
 
 def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
@@ -41,19 +44,27 @@ def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
             activation.finish(delivery, Outcome.MAXLEN, detail="dropped from a full queue when the fast path was closed")
 
 
-def end(outbound: SessionOutbound, activation: Activation) -> None:
-    """Ends everything in window and queue with `session_ended`, or gives it back to the group of its shared subscription."""
+def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bool) -> None:
+    """Ends everything in window and queue with `session_ended`, or gives it back to the group of its shared subscription.
+
+    Args:
+        with_scheduled: Ends what waits for its `deliver-at` too.
+    """
     for entry in outbound.window:
         action = outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED)
         if routed.goes_back(entry.delivery, action):
             routed.give_back(outbound, entry.delivery, _ENDED, activation)
             continue
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])
-    for delivery in outbound.queue.pop_all():
+    waiting = outbound.queue.pop_all()
+    if with_scheduled:
+        waiting += [unsent(message) for message in outbound.scheduled.pop_all()]
+    for delivery in waiting:
         if routed.goes_back(delivery):
             routed.give_back(outbound, delivery, _ENDED, activation)
         else:
             activation.finish(delivery, Outcome.SESSION_ENDED)
+    outbound.cancels.clear()
     outbound.abandoned.end()
     outbound.subscriptions.clear()
     outbound.end_backoff()

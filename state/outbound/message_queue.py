@@ -12,6 +12,7 @@ from typing import Final
 
 from state.model import QoS
 from state.outbound.inflight_window import Delivery
+from state.records.scheduling import collapse_key
 
 STARVATION_LIMIT: Final = 8
 """A waiting priority is served after at most this many messages of higher ones."""
@@ -29,7 +30,7 @@ class MessageQueue:
         passed_over: How often in a row each waiting priority was passed over.
     """
 
-    __slots__ = ("_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "size_bytes")
+    __slots__ = ("_by_key", "_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "size_bytes")
 
     def __init__(self, *, max_len: int, max_bytes: int) -> None:
         self.max_len = max_len
@@ -37,6 +38,7 @@ class MessageQueue:
         self.size_bytes = 0
         self.passed_over: dict[int, int] = {}
         self._levels: dict[int, deque[Delivery]] = {}
+        self._by_key: dict[bytes, list[Delivery]] = {}
         self._length = 0
         self._qos0 = 0
 
@@ -53,10 +55,19 @@ class MessageQueue:
         self._update_totals(delivery, 1)
 
     def put_back(self, delivery: Delivery) -> None:
-        """Returns a refused message to its old place, so that several of them keep their order."""
+        """Inserts a message at the place of its `order`: a refused one returns to its old place, and several keep their order."""
         level = self._level(delivery)
         level.insert(next((i for i, waiting in enumerate(level) if waiting.order > delivery.order), len(level)), delivery)
         self._update_totals(delivery, 1)
+
+    @property
+    def has_keys(self) -> bool:
+        """Says that a message with a collapse key waits."""
+        return bool(self._by_key)
+
+    def with_key(self, key: bytes | None) -> list[Delivery]:
+        """Returns the messages with this collapse key; none for None."""
+        return [] if key is None else list(self._by_key.get(key, ()))
 
     def would_overflow(self, size_bytes: int) -> bool:
         """Returns True if one more message of this size exceeds a limit."""
@@ -110,11 +121,15 @@ class MessageQueue:
         """Says that a QoS 0 message waits."""
         return self._qos0 > 0
 
-    def pop_qos0(self) -> list[Delivery]:
-        """Removes all QoS 0 messages, in order. They need no slot, only a connection."""
+    def pop_qos0(self, most: int | None = None) -> list[Delivery]:
+        """Removes QoS 0 messages, in order. They need no slot, only a connection.
+
+        Args:
+            most: None = all of them.
+        """
         if not self._qos0:
             return []
-        return self.remove([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE])
+        return self.remove([delivery for delivery in self if delivery.qos == QoS.AT_MOST_ONCE][:most])
 
     def expired(self, now_ms: int) -> list[Delivery]:
         """Returns all messages that have expired, in order."""
@@ -182,6 +197,17 @@ class MessageQueue:
         self.size_bytes += sign * delivery.size_bytes
         if delivery.qos == QoS.AT_MOST_ONCE:
             self._qos0 += sign
+        if delivery.message.headers and (key := collapse_key(delivery.message)) is not None:
+            self._update_key(key, delivery, sign)
+
+    def _update_key(self, key: bytes, delivery: Delivery, sign: int) -> None:
+        found = self._by_key.setdefault(key, [])
+        if sign > 0:
+            found.append(delivery)
+            return
+        del found[next(i for i, candidate in enumerate(found) if candidate is delivery)]
+        if not found:
+            del self._by_key[key]
 
 
 def _rank(delivery: Delivery) -> tuple[bool, int]:

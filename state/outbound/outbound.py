@@ -11,13 +11,15 @@ from state.activation import Activation
 from state.commands import ClearThrottle, SetThrottle
 from state.connection import SessionConnection
 from state.inbound.subscriptions import Subscriptions
-from state.model import MAX_SESSION_PACKET_ID
+from state.model import MAX_SESSION_PACKET_ID, MessageId
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery, InflightEntry, InflightWindow
 from state.outbound.message_queue import MessageQueue
 from state.outbound.packet_ids import AbandonedExchanges, PacketIds
 from state.outbound.routing.session_routing import SessionRouting
+from state.outbound.scheduled import ScheduledMessages
+from state.outbound.send_rate import SendRate
 from state.settings import SessionSettings
 
 
@@ -28,20 +30,25 @@ class SessionOutbound:
         next_order: Order number of the newest message accepted.
         quota_refusals: Number of rounds of 0x97 in a row.
         blocked_until_ms: Nothing leaves the queue before this time; None = no backoff.
+        cancels: Ids of messages that a backend has cancelled while a gateway may be sending them by the fast path.
+        rate: Limits the messages a second; None = `max_send_rate` is off.
         throttled_since_ms: Time since which backends are asked to wait; None = they are not.
     """
 
     __slots__ = (
         "abandoned",
         "blocked_until_ms",
+        "cancels",
         "next_order",
         "packet_ids",
         "positions",
         "queue",
         "quota_refusals",
+        "rate",
         "recent_ids",
         "returns",
         "routing",
+        "scheduled",
         "settings",
         "subscriptions",
         "throttled_since_ms",
@@ -59,6 +66,9 @@ class SessionOutbound:
         self.recent_ids = RecentMessageIds(settings.deduplication_window)
         self.returns = ReturnsOfBatch()
         self.routing = SessionRouting()
+        self.scheduled = ScheduledMessages()
+        self.cancels: dict[MessageId, None] = {}
+        self.rate = SendRate(settings.max_send_rate) if settings.max_send_rate else None
         self.next_order = 0
         self.quota_refusals = 0
         self.blocked_until_ms: int | None = None
@@ -75,8 +85,17 @@ class SessionOutbound:
         return max(0, min(self.window.send_quota - slots_held, ids_left))
 
     def may_dequeue(self, connection: SessionConnection | None, now_ms: int) -> bool:
-        """Returns True if there is a connection, the window has a free slot, and no backoff runs."""
-        return connection is not None and self.send_quota(connection) > 0 and not self.blocked(now_ms)
+        """Returns True if there is a connection, the window has a free slot, no backoff runs, and the rate allows a message."""
+        return (
+            connection is not None
+            and self.send_quota(connection) > 0
+            and not self.blocked(now_ms)
+            and (self.rate is None or self.rate.tokens(now_ms) > 0)
+        )
+
+    def tokens(self, now_ms: int) -> int | None:
+        """Returns how many messages the rate allows now; None = there is no rate."""
+        return None if self.rate is None else self.rate.tokens(now_ms)
 
     def on_wire(self, connection: SessionConnection) -> Iterator[InflightEntry]:
         """Returns the entries that a gateway can have written. It holds back those above the wire's quota; the oldest go
@@ -98,8 +117,17 @@ class SessionOutbound:
         self.quota_refusals, self.blocked_until_ms = 0, None
 
     def next_dequeue_ms(self, connection: SessionConnection) -> int | None:
-        """Returns when the backoff ends that keeps messages from free slots; None = no message waits for it."""
-        return self.blocked_until_ms if self.queue and self.send_quota(connection) > 0 else None
+        """Returns when the backoff ends that keeps messages from free slots, or when the rate allows the next ones; None = no
+        message waits for either."""
+        if not self.queue:
+            return None
+        has_slot = self.send_quota(connection) > 0
+        if self.rate is None:
+            return self.blocked_until_ms if has_slot else None
+        next_ms = self.rate.next_ms(len(self.queue))
+        if self.queue.has_qos0:  # it needs no slot, and passes a backoff
+            return next_ms
+        return max(next_ms, self.blocked_until_ms or next_ms) if has_slot else None
 
     def attempts_used_up(self, delivery: Delivery) -> bool:
         return 0 <= self.settings.delivery_limit <= delivery.attempts or self.crashes_used_up(delivery)

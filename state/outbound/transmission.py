@@ -20,7 +20,8 @@ _RECORD_BYTES: Final = 2_048
 
 
 def fill(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
-    """Sends from the queue in its order while there are messages and slots; QoS 0 needs no slot. Call it after `drop_expired`.
+    """Sends from the queue in its order while there are messages and slots, and the rate allows it; QoS 0 needs no slot. Call it
+    after `drop_expired`.
 
     QoS 0 passes a queue that is blocked by a full window or a backoff. Nothing leaves while an expired or given-up message waits
     for the fast path to close, because the others would have to pass it.
@@ -29,7 +30,7 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
         return
     while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
         send(outbound, outbound.queue.pop(), connection, activation)
-    for delivery in outbound.queue.pop_qos0():
+    for delivery in outbound.queue.pop_qos0(outbound.tokens(activation.now_ms)):
         send(outbound, delivery, connection, activation)
 
 
@@ -43,6 +44,8 @@ def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConne
     if finished_over_limit(outbound, delivery, connection, qos, activation):
         return
     count_attempt(delivery, activation.now_ms)
+    if outbound.rate is not None:
+        outbound.rate.spend(activation.now_ms)
     if qos == QoS.AT_MOST_ONCE:
         activation.publish(connection, delivery, transition=Transition.SENT, packet_id=0, qos=qos, dup=False)
         activation.finish(delivery, Outcome.SENT)

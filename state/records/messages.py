@@ -18,6 +18,9 @@ what to change. Text is UTF-8. If a header occurs twice, the last one counts, as
 | `payload-format`, `content-type`, `response-topic`, `correlation-data` (bytes) | MQTT 5 properties |
 | `user-NAME` | MQTT 5 user property NAME, in the order given, repeatable |
 | `traceparent` | W3C Trace Context: becomes the user property `traceparent` too |
+| `deliver-at` | not before this time: RFC 3339, ms since 1970, or `+30s` after the record's timestamp |
+| `collapse-key` | 1…256 bytes: the message replaces those with the same key that wait for the client |
+| `cancel-message-id` | instead of `mqtt-topic`: takes back the named message of the client |
 | `CC`, `BCC` | JSON arrays of further routing keys of the dead letters, at most `engine.max_routing_keys` together |
 | any other | kept unchanged, for dead letters |
 """
@@ -28,12 +31,13 @@ from typing import Final, Protocol, TypeVar, cast
 import msgspec
 
 from state.errors import UNDECODABLE, UnreadableRecord
-from state.events import MessageRefused, MessageSubmitted
+from state.events import CancelRequested, MessageEvent, MessageRefused, MessageSubmitted
 from state.model import NO_PROPERTIES, Message, Position, PublishProperties, QoS, Routing
 from state.records import properties
 from state.records.properties import PROPERTIES, PropertyKind, generated, properties_bytes, property_headers
 from state.records.record import HEADER_BYTES, Header, header_bytes
 from state.records.routing import decode_routing
+from state.records.scheduling import CANCEL, COLLAPSE_KEY, DELIVER_AT, MAX_COLLAPSE_KEY_BYTES, due_at_ms
 from state.records.settings import RecordLimits
 from state.records.trace_context import TRACEPARENT, with_traceparent
 
@@ -61,9 +65,10 @@ MAX_EXPIRATION_MS: Final = 0xFFFF_FFFF * 1_000
 _T = TypeVar("_T")
 
 _FIELDS: Final = frozenset({TOPIC, QOS, RETAIN, MESSAGE_ID, EXPIRATION, PRIORITY})
+_SCHEDULING: Final = frozenset({DELIVER_AT, COLLAPSE_KEY, CANCEL})
 _PROPERTY_HEADERS: Final = frozenset(row.header for row in PROPERTIES if row.kind is not PropertyKind.TEXT_PAIRS)
-NAMED: Final = _FIELDS | _PROPERTY_HEADERS
-"""Headers with a field of their own, without those of user properties."""
+NAMED: Final = _FIELDS | _PROPERTY_HEADERS | _SCHEDULING
+"""Headers with a meaning of their own, without those of user properties, CC and BCC."""
 
 _QOS: Final = {b"0": QoS.AT_MOST_ONCE, b"1": QoS.AT_LEAST_ONCE, b"2": QoS.EXACTLY_ONCE}
 _BOOL: Final = {b"true": True, b"1": True, b"false": False, b"0": False}
@@ -101,7 +106,7 @@ def message_event(
     limits: RecordLimits,
     position: Position | None = None,
     recipient: bytes | None = None,
-) -> MessageSubmitted | MessageRefused:
+) -> MessageEvent:
     """Returns the event of a record for its session. `MessageRefused` says what breaks the contract.
 
     A null value (a tombstone) is an empty payload, which MQTT allows: a backend clears a retained value with it.
@@ -123,6 +128,8 @@ def message_event(
             explicit_id = routing.is_named
         return MessageSubmitted(message=message, explicit_id=explicit_id, position=position)
     except BrokenContract as refusal:
+        if (cancelled := _cancelled_id(headers)) is not None:
+            return CancelRequested(message_id=cancelled, position=position)
         message = parse_broken_message(headers, payload=payload, accepted_ms=accepted_ms, default_message_id=default_message_id)
         return MessageRefused(message=message, detail=str(refusal), position=position)
 
@@ -151,6 +158,7 @@ def parse_message(
     pairs: list[tuple[str, str]] = []
     others: list[tuple[str, bytes]] = []
     trace = b""
+    scheduling: dict[str, bytes] = {}
     for header in headers:
         name, value = header.key, header.value or b""
         if name in _FIELDS:
@@ -159,6 +167,8 @@ def parse_message(
             raw_properties[name] = value
         elif name.startswith(USER_PREFIX):
             pairs.append((_mqtt_text(name, name[len(USER_PREFIX) :].encode()), _mqtt_text(name, value)))
+        elif name in _SCHEDULING:
+            scheduling[name] = value
         else:
             others.append((name, value))
             trace = value if name == TRACEPARENT else trace
@@ -167,8 +177,12 @@ def parse_message(
 
     raw_topic = named.get(TOPIC)
     if raw_topic is None:
+        if CANCEL in scheduling:
+            _message_id(scheduling[CANCEL], CANCEL)
         raise BrokenContract(f"header {TOPIC} is missing: every message needs the MQTT topic that the device shall see")
     expiration_ms = _integer(EXPIRATION, named[EXPIRATION], 0, MAX_EXPIRATION_MS) if EXPIRATION in named else None
+    if scheduling:
+        others += _scheduling_headers(scheduling, accepted_ms, expiration_ms)
     message_id = _message_id(named[MESSAGE_ID]) if MESSAGE_ID in named else None
     message = Message(
         message_id=message_id or default_message_id,
@@ -273,11 +287,44 @@ def keys_in(value: bytes) -> tuple[str, ...]:
         return ()
 
 
-def _message_id(raw: bytes) -> str:
-    text = _text(MESSAGE_ID, raw)
+def _message_id(raw: bytes, header: str = MESSAGE_ID) -> str:
+    text = _text(header, raw)
     if not 1 <= len(raw) <= MAX_MESSAGE_ID_BYTES:
-        raise BrokenContract(f"header {MESSAGE_ID} has {len(raw)} bytes: 1…{MAX_MESSAGE_ID_BYTES} are allowed")
+        raise BrokenContract(f"header {header} has {len(raw)} bytes: 1…{MAX_MESSAGE_ID_BYTES} are allowed")
     return text
+
+
+def _scheduling_headers(named: Mapping[str, bytes], accepted_ms: int, expiration_ms: int | None) -> Iterator[tuple[str, bytes]]:
+    """Yields the headers of a message from state/records/scheduling.py, as the message keeps them."""
+    if CANCEL in named:
+        raise BrokenContract(f"headers {TOPIC} and {CANCEL}: a record is a message or cancels one, write two records")
+    if DELIVER_AT in named:
+        try:
+            due_ms = due_at_ms(named[DELIVER_AT], accepted_ms)
+        except ValueError as error:
+            raise BrokenContract(str(error)) from error
+        if expiration_ms is not None and due_ms > accepted_ms and due_ms >= accepted_ms + expiration_ms:
+            raise BrokenContract(
+                f"header {EXPIRATION} is {expiration_ms}, counted from the record's timestamp as {DELIVER_AT} is: "
+                f"the message would expire before {DELIVER_AT}, allow it more than {due_ms - accepted_ms} ms"
+            )
+        yield DELIVER_AT, b"%d" % due_ms
+    if COLLAPSE_KEY in named:
+        key = named[COLLAPSE_KEY]
+        if not 1 <= len(key) <= MAX_COLLAPSE_KEY_BYTES:
+            raise BrokenContract(f"header {COLLAPSE_KEY} has {len(key)} bytes: 1…{MAX_COLLAPSE_KEY_BYTES} are allowed")
+        yield COLLAPSE_KEY, key
+
+
+def _cancelled_id(headers: Sequence[HeaderLike]) -> str | None:
+    """Returns the id of the message that a record cancels; None if it is no valid cancellation."""
+    last = {header.key: header.value or b"" for header in headers}
+    if TOPIC in last or CANCEL not in last:
+        return None
+    try:
+        return _message_id(last[CANCEL], CANCEL)
+    except BrokenContract:
+        return None
 
 
 def _topic_name(header: str, raw: bytes) -> str:

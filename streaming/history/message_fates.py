@@ -12,11 +12,13 @@ from streaming.history.trace import DEAD_LETTER, PUBLISHED, RECEIPT, SUBMITTED, 
 
 class Whereabouts(Enum):
     """Says where a message is. UNREAD: in Kafka, no session has read it. NOWHERE: routed to a client that does not get it.
+    ASIDE: with its session, until its `deliver-at`.
     QUEUE, WIRE, HANDSHAKE: with its client's session.
     """
 
     UNREAD = auto()
     NOWHERE = auto()
+    ASIDE = auto()
     QUEUE = auto()
     WIRE = auto()
     HANDSHAKE = auto()
@@ -45,6 +47,7 @@ _PLACES = {
     RECEIPT: Whereabouts.ENDED,
     Transition.FINISHED.value: Whereabouts.ENDED,
     Transition.ROUTED_NOWHERE.value: Whereabouts.NOWHERE,
+    Transition.SCHEDULED.value: Whereabouts.ASIDE,
     Transition.PUBREC.value: Whereabouts.HANDSHAKE,
     Transition.PUBREL_SENT.value: Whereabouts.HANDSHAKE,
     **{step.value: Whereabouts.QUEUE for step in _QUEUED},
@@ -79,6 +82,8 @@ def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
             sentence = f"Kafka has it for {client} since {at}, and no session has read it yet"
         case Whereabouts.NOWHERE:
             sentence = f"{client} has it not: at {at} it had no session, or had unsubscribed"
+        case Whereabouts.ASIDE:
+            sentence = f"waits in {client}'s session since {at}, {step.detail}"
         case Whereabouts.QUEUE:
             sentence = f"waits in {client}'s queue since {at}"
         case Whereabouts.WIRE:

@@ -12,6 +12,8 @@ After every activation:
  * an MQTT 5 device never has more unanswered messages than its Receive Maximum, those that were given up included, and no new
    QoS 2 message comes under an id that it still keeps;
  * a full queue gives up what ranks lowest, the newcomer included, and is never fuller than its limits;
+ * a message with `deliver-at` is sent no earlier, one that is replaced or cancelled is never sent, nor one with a collapse key
+   after a later one with the same; and no span of time has more first transmissions than `max_send_rate` allows;
  * every message that was taken is held, or has left with exactly one receipt; one that was refused may come again and be taken;
  * the application on the device got a QoS 2 message at most once, and exactly once if the receipt says delivered;
  * a QoS 2 publication of the device was handed on at most once, and exactly once when the log has been read; more often only if
@@ -46,6 +48,7 @@ from state.commands import (
     WithdrawPublish,
 )
 from state.events import (
+    CancelRequested,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
@@ -71,7 +74,8 @@ pytestmark = pytest.mark.no_cover  # every branch has a test that says what it i
 CLIENT = "device"
 FILTERS_OF = {"down": (), "low/1": ("low/1", "low/#", "low/+"), "low/2": ("low/#", "low/+")}
 """The device's filters that match a topic, by topic."""
-FREES_NO_SLOT = (Outcome.SENT, Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.DUPLICATE)
+UNSENT = (Outcome.REPLACED, Outcome.CANCELLED)
+FREES_NO_SLOT = (Outcome.SENT, Outcome.EXPIRED, Outcome.MAXLEN, Outcome.OFFLINE, Outcome.DUPLICATE, *UNSENT)
 REFUSALS = (0x80, 0x83, 0x87, 0x90, 0x91, 0x97, 0x99)
 
 limits = st.builds(
@@ -87,6 +91,7 @@ limits = st.builds(
     overflow=st.sampled_from(Overflow),
     mqueue_store_qos0=st.booleans(),
     max_awaiting_rel=st.sampled_from([0, 2, 100]),
+    max_send_rate=st.sampled_from([0, 0, 0, 1, 4]),
 )
 
 
@@ -94,7 +99,7 @@ class SessionModel(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now_ms = 1_700_000_000_000
-        self.log: deque[GatewayEvent | MessageSubmitted] = deque()
+        self.log: deque[GatewayEvent | MessageSubmitted | CancelRequested] = deque()
         self.gateways: dict[int, Gateway] = {}
         self.gateway: Gateway | None = None
         self.clock_reads = 0
@@ -112,6 +117,10 @@ class SessionModel(RuleBasedStateMachine):
         self.received: set[int] = set()  # packet ids of exchanges past PUBREC, as far as the session goes
         self.first_sent: defaultdict[tuple[bool, int], list[int]] = defaultdict(list)
         self.ever_sent: set[str] = set()
+        self.keys: dict[str, bytes] = {}
+        self.newest_of_key: dict[tuple[bytes, bool, int], int] = {}
+        self.due_ms: dict[str, int] = {}
+        self.sent_at_ms: list[int] = []
         self.uplink: Counter[bytes] = Counter()
         self.logged: set[bytes] = set()
         self.outlived: set[bytes] = set()  # contents that could still be repeated when their session ended
@@ -132,11 +141,22 @@ class SessionModel(RuleBasedStateMachine):
         count=st.integers(1, 4),
         topic=st.sampled_from(["down", "down", "low/1", "low/2"]),
         priority=st.sampled_from([0, 0, 0, 7]),
+        key=st.sampled_from([None, None, None, b"k", b"l"]),
+        delay_s=st.sampled_from([None, None, None, None, 0, 15, 200]),
     )
-    def submit(self, qos: int, life_s: int | None, count: int, topic: str, priority: int) -> None:
+    def submit(
+        self, qos: int, life_s: int | None, count: int, topic: str, priority: int, key: bytes | None, delay_s: int | None
+    ) -> None:
         for _ in range(count):
             self.numbers += 1
             name = f"m{self.numbers:05}"
+            headers: tuple[tuple[str, bytes], ...] = ()
+            if key is not None:
+                headers += (("collapse-key", key),)
+                self.keys[name] = key
+            if delay_s is not None:
+                self.due_ms[name] = self.now_ms + delay_s * 1_000
+                headers += (("deliver-at", b"%d" % self.due_ms[name]),)
             message = Message(
                 message_id=name,
                 topic=topic,
@@ -145,6 +165,7 @@ class SessionModel(RuleBasedStateMachine):
                 priority=priority,
                 accepted_ms=self.now_ms,
                 expires_at_ms=None if life_s is None else self.now_ms + life_s * 1_000,
+                headers=headers,
             )
             self.submitted[name] = message
             self.log.append(MessageSubmitted(message=message, explicit_id=True))
@@ -154,6 +175,11 @@ class SessionModel(RuleBasedStateMachine):
     def submit_the_latest_again(self) -> None:
         """The repetition comes within the deduplication window, so it is the same message."""
         self.log.append(MessageSubmitted(message=self.submitted[max(self.submitted)], explicit_id=True))
+
+    @precondition(lambda self: self.submitted)
+    @rule(back=st.integers(1, 4))
+    def cancel(self, back: int) -> None:
+        self.log.append(CancelRequested(message_id=sorted(self.submitted)[-back:][0]))
 
     # --- connections --------------------------------------------------------------------------------------------------------
 
@@ -402,7 +428,8 @@ class SessionModel(RuleBasedStateMachine):
         """Notes what the present subscriptions grant to new messages, if no other event can change them on the way."""
         if all(isinstance(event, MessageSubmitted | DeadlineReached) for event in events):
             for event in events:
-                if isinstance(event, MessageSubmitted) and event.message.message_id not in self.taken:
+                name = event.message.message_id if isinstance(event, MessageSubmitted) else ""
+                if isinstance(event, MessageSubmitted) and name not in self.taken and name not in self.due_ms:
                     topic = event.message.topic
                     caps = [s.qos for s in self.session.outbound.subscriptions if s.topic_filter in FILTERS_OF[topic]]
                     self.granted[event.message.message_id] = min(event.message.qos, max(caps, default=event.message.qos))
@@ -421,9 +448,10 @@ class SessionModel(RuleBasedStateMachine):
             fresh = [delivery for delivery in waiting if delivery.first_sent_ms is None]
             assert len(fresh) <= limits.max_mqueue_len
             size_bytes = sum(delivery.size_bytes for delivery in fresh)
-            assert not limits.max_mqueue_bytes or size_bytes <= limits.max_mqueue_bytes
+            assert not limits.max_mqueue_bytes or size_bytes <= limits.max_mqueue_bytes or len(fresh) == 1
         if self.session.connection is not None:
-            assert not any(delivery.qos == QoS.AT_MOST_ONCE for delivery in waiting), "QoS 0 waits for a slot"
+            if outbound.tokens(self.now_ms) != 0:
+                assert not any(delivery.qos == QoS.AT_MOST_ONCE for delivery in waiting), "QoS 0 waits for a slot"
             assert not waiting or not outbound.may_dequeue(self.session.connection, self.now_ms), (
                 "something waits beside a free slot"
             )
@@ -437,7 +465,7 @@ class SessionModel(RuleBasedStateMachine):
         dropped = self._rank(receipt.message_id)
         for delivery in self.session.outbound.queue:
             name = delivery.message.message_id
-            if delivery.first_sent_ms is None and name < receipt.message_id and name in self.granted:
+            if delivery.first_sent_ms is None and name < receipt.message_id and name in self.granted.keys() - self.due_ms.keys():
                 assert self._rank(name) > dropped, "a message of a lower rank was kept"
 
     def _rank(self, name: str) -> tuple[bool, int]:
@@ -451,8 +479,11 @@ class SessionModel(RuleBasedStateMachine):
             match command:
                 case SendPublish():
                     self._check_publish(command)
-                    number, priority = int(command.payload[1:]), self.submitted[command.payload.decode()].priority
-                    if command.qos == QoS.AT_MOST_ONCE:
+                    name = command.payload.decode()
+                    number, priority = int(name[1:]), self.submitted[name].priority
+                    if not self._keeps_order(name):
+                        pass
+                    elif command.qos == QoS.AT_MOST_ONCE:
                         passed[priority] = max(number, passed.get(priority, 0))
                     elif not command.dup:
                         assert number > passed.get(priority, 0), "QoS 0 has passed a message that had a slot"
@@ -532,13 +563,40 @@ class SessionModel(RuleBasedStateMachine):
                 self.exchanges[publish.packet_id] = name
                 self.numbers += 1
                 self.began[publish.packet_id] = self.numbers
+        if not publish.dup:
+            self._check_rate()
+        assert self.now_ms >= self.due_ms.get(name, 0), "too early"
+        assert self.receipts.get(name) not in UNSENT, "it has left the session"
         if name not in self.ever_sent:
             assert not publish.dup
             self.ever_sent.add(name)
+            if not self._keeps_order(name):
+                self._check_key(publish, name)
+                return
             sent = self.first_sent[publish.qos == QoS.AT_MOST_ONCE, self.submitted[name].priority]
             number = int(name[1:])
             assert not sent or sent[-1] < number, "first transmissions out of order"
             sent.append(number)
+
+    def _keeps_order(self, name: str) -> bool:
+        """Returns False if the message may be sent out of the order of submission."""
+        return name not in self.keys and name not in self.due_ms
+
+    def _check_key(self, publish: SendPublish, name: str) -> None:
+        """Of the same QoS and priority. A message with another one does not wait for those before it."""
+        if name in self.due_ms:
+            return
+        key, number = (self.keys[name], publish.qos == QoS.AT_MOST_ONCE, self.submitted[name].priority), int(name[1:])
+        assert self.newest_of_key.get(key, 0) < number, "after a newer one with the same collapse key"
+        self.newest_of_key[key] = number
+
+    def _check_rate(self) -> None:
+        rate, sent = self.settings.max_send_rate, self.sent_at_ms
+        sent.append(self.now_ms)
+        if rate:
+            for count, at_ms in enumerate(reversed(sent), start=1):
+                assert count * 1_000 <= rate * (self.now_ms - at_ms + 1_000), "more than max_send_rate"
+            del sent[: -2 * rate]
 
     # --- what holds after every step ----------------------------------------------------------------------------------------
 
@@ -549,6 +607,7 @@ class SessionModel(RuleBasedStateMachine):
         outbound = self.session.outbound
         held = [entry.delivery.message.message_id for entry in outbound.window]
         held += [delivery.message.message_id for delivery in outbound.queue]
+        held += [message.message_id for message in outbound.scheduled]
         assert len(held) == len(set(held)), "a message is held twice"
         assert not self.receipts.keys() & set(held), "a message has left and is still held"
         assert self.receipts.keys() | set(held) == self.taken, "a message has disappeared"
@@ -580,7 +639,8 @@ class SessionModel(RuleBasedStateMachine):
             if not self.gateway.open:  # its id was below the newest, or it was closed for a stalled message
                 self.connect(version=4, clean_start=False, expiry_s=3_600, receive_maximum=65_535)
             if not self.log:
-                if not self.session.outbound.window and not self.session.outbound.queue:
+                outbound = self.session.outbound
+                if not outbound.window and not outbound.queue and not outbound.scheduled:
                     break
                 deadline_ms = self.session.next_deadline_ms()
                 assert deadline_ms is not None, "something is held and nothing will ever happen"

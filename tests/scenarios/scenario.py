@@ -31,6 +31,7 @@ from state.commands import (
     WithdrawPublish,
 )
 from state.events import (
+    CancelRequested,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
@@ -194,6 +195,10 @@ class Scenario:
 
     def refuse(self, name: str, detail: str, *, at: Position | None = None) -> Self:
         self.handle(MessageRefused(message=message(name), detail=detail, position=at))
+        return self
+
+    def cancel(self, message_id: str, *, at: Position | None = None) -> Self:
+        self.handle(CancelRequested(message_id=message_id, position=at))
         return self
 
     # --- the device and its gateway -----------------------------------------------------------------------------------------

@@ -32,13 +32,14 @@ from sinks.mqtt.codec.packets import Connect, EncodePublish
 from sinks.mqtt.connection.held_offers import HeldOffers
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
-from state.events import FastSent, MessageRefused
+from state.events import FastSent, MessageSubmitted
 from state.inbound.subscriptions import Subscriptions
 from state.model import Message, Position, QoS, Routing, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
 from state.records.messages import BCC, CC, message_event
 from state.records.record import Header, accepted_at, position
 from state.records.routing import has_one_message_for_each_mark
+from state.records.scheduling import DELIVER_AT
 
 MAX_RESUBSCRIBED: Final = 1_000
 """Topic filters that a device may change on one connection, because each has to be remembered; beyond, it has no fast path."""
@@ -62,6 +63,7 @@ class OfferRefusal(StrEnum):
     PRIORITY = "priority"
     CC = "cc"
     """The message has CC or BCC."""
+    DELIVER_AT = "deliver_at"
     EXPIRED = "expired"
     REPETITION = "repetition"
     COPY = "copy"
@@ -333,7 +335,7 @@ class WireFastPath:
             limits=settings.limits,
             recipient=offer.recipient,
         )
-        if isinstance(event, MessageRefused):
+        if not isinstance(event, MessageSubmitted):  # a cancellation too is the session's
             return OfferRefusal.INVALID
         message, digest = event.message, message_digest(event.message.message_id) if event.explicit_id else None
         if (refusal := _judge(message, wall_ms)) is not None:
@@ -404,8 +406,11 @@ def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:
     """Refuses what the session may handle in another way."""
     if message.priority:
         return OfferRefusal.PRIORITY
-    if any(name in _COPIES for name, _ in message.headers):
-        return OfferRefusal.CC
+    for name, _ in message.headers:
+        if name in _COPIES:
+            return OfferRefusal.CC
+        if name == DELIVER_AT:
+            return OfferRefusal.DELIVER_AT
     # A message with a time to live of 0 may be sent if that is possible at once, and this is.
     if message.expires_at_ms is not None and message.expires_at_ms <= wall_ms and message.expiration_ms != 0:
         return OfferRefusal.EXPIRED

@@ -18,7 +18,7 @@ from state.connection import SessionConnection
 from state.errors import SessionMisuse
 from state.events import FastSent
 from state.model import Outcome, QoS
-from state.outbound.admission import new_delivery
+from state.outbound.admission import finish_replaced, new_delivery, replaced_by
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.outbound.outbound import SessionOutbound
 from state.outbound.retransmission import give_attempt_back
@@ -86,6 +86,8 @@ def _adopt_new(outbound: SessionOutbound, event: FastSent, connection: SessionCo
     delivery.attempts = 1
     activation.record(Transition.ACCEPTED, message.message_id, time_ms=message.accepted_ms)
     _enter(outbound, delivery, event, connection, activation)
+    if message.headers:
+        finish_replaced(delivery, outbound.queue.remove(replaced_by(outbound, message, connection)), activation)
 
 
 def _adopt_from_window(

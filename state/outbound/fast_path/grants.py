@@ -4,10 +4,11 @@ The path of a connection is closed, open or closing. The last step of an activat
 
  1. It opens if there is a connection and no backoff runs. A message of this client must have been handled, so that there is a
     position to continue from. It stays closed while the subscriptions are too many for a grant, or too many adopted messages are
-    unread.
+    unread. A client with `max_send_rate` has no fast path, because only the session counts what it sends.
  2. Messages that wait in the queue may be sent by the gateway, too, if they are the newest ones that were handled, and
     of one partition: the grant begins before them, and whichever of the two sends a message first counts. So a
-    client that gets many messages returns to the fast path. Else the path stays closed while messages wait.
+    client that gets many messages returns to the fast path. Else the path stays closed while messages wait, and while one with
+    a collapse key waits, which the next one may replace.
  3. A grant is renewed when there is something new: messages handled by the slow path, subscriptions, or many FastSent. A late
     grant only costs latency, whereas a grant in each activation would cost a record each.
  4. It closes when rule 1 or 2 no longer holds, when something waits for the fence, when the queue is over its limits, or when
@@ -121,7 +122,9 @@ def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Act
     after = outbound.positions.settled
     if after is None or not outbound.settings.fast_path or outbound.blocked(activation.now_ms):
         return None
-    if outbound.queue and (path.over_limit or not _is_first_of_queue(outbound, after)):
+    if outbound.rate is not None:
+        return None
+    if outbound.queue and (path.over_limit or outbound.queue.has_keys or not _is_first_of_queue(outbound, after)):
         return None
     if activation.fast_path.waits_for_fence or len(outbound.positions.unread) > MAX_UNREAD:
         return None

@@ -59,7 +59,7 @@ from streaming.engine.operator.state_row import (
     store,
     stored_quarantine,
 )
-from streaming.engine.operator.to_events import fault_of_record, message_event, source_topic, to_events, unread_message
+from streaming.engine.operator.to_events import fault_of_record, message_in, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
 from streaming.spark_internals.lean_worker import use_lean_worker
 
@@ -234,7 +234,7 @@ class SessionOperator:
                 output += self._unreadable(record, UNADDRESSED, fault, now_ms)
             else:
                 # Reading the headers gives the dead letter all that is known of the message.
-                message = message_event(record, self._settings, now_ms=now_ms).message
+                message = message_in(record, self._settings, now_ms=now_ms)
                 output += self._refused(record, message, UNADDRESSED, fault, now_ms)
         return output
 

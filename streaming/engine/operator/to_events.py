@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from state.dead_letters.refused_record import fault_of_size, unread
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, LoggedEvent, MessageRefused, MessageSubmitted
+from state.events import CancelRequested, ClientConnected, LoggedEvent, MessageEvent, MessageRefused
 from state.model import Message, Position
 from state.records import messages
 from state.records.events import completed, decode_events
@@ -17,9 +17,7 @@ from streaming.engine.operator.cells import EVENTS, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 
 
-def to_events(
-    record: SourceRecord, settings: PipelineSettings, *, now_ms: int
-) -> Sequence[LoggedEvent | MessageSubmitted | MessageRefused]:
+def to_events(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Sequence[LoggedEvent | MessageEvent]:
     """Returns the events of `record` for its client, in order. Raises UnreadableRecord for bytes that no gateway wrote."""
     if record.bytes_left_out:
         return (_too_large(record, settings, now_ms=now_ms),)
@@ -28,7 +26,7 @@ def to_events(
     return (message_event(record, settings, now_ms=now_ms),)
 
 
-def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageSubmitted | MessageRefused:
+def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageEvent:
     """Reads a record of `inflight.messages`. `MessageRefused` names the breach of the contract."""
     return messages.message_event(
         record.headers,
@@ -71,6 +69,12 @@ def unread_message(record: SourceRecord, settings: PipelineSettings, *, now_ms: 
         message_id=position(source_topic(record, settings), record.partition, record.offset),
         accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
     )
+
+
+def message_in(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Message:
+    """Returns the message of a record of `inflight.messages`, for a dead letter with all that is known of it."""
+    event = message_event(record, settings, now_ms=now_ms)
+    return unread_message(record, settings, now_ms=now_ms) if isinstance(event, CancelRequested) else event.message
 
 
 def source_topic(record: SourceRecord, settings: PipelineSettings) -> str:

@@ -11,6 +11,7 @@ version would misread one of them, or would do harm by dropping a field that it 
 | format | what an older version would do harm by forgetting |
 |---|---|
 | 2 | routing: marks of messages that a session has had, and messages that wait for their CONNECT |
+| 3 | messages that wait for their `deliver-at` |
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -21,7 +22,7 @@ import msgspec
 from streaming.engine.errors import NewerCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles
 
-CHECKPOINT_FORMAT: Final = 2
+CHECKPOINT_FORMAT: Final = 3
 _FILE: Final = "inflight.format"
 
 

@@ -1,7 +1,7 @@
 """The settings of one history: what may happen in it, and how often."""
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from state.settings import Overflow, RetryMqtt5, SessionSettings
 
@@ -18,6 +18,7 @@ class Scenario:
     landing: how often Kafka stores what it was given.
     serves_at_once: gateways do not wait for the engine at a clean start.
     max_held_offers: at a connection.
+    keys, delays_s: of the messages, in turn; None = no collapse key, no deliver-at. cancels: the backend takes messages back.
     unnamed: every message whose number is a multiple of this has no message id of its own.
     """
 
@@ -42,12 +43,15 @@ class Scenario:
     landing: int = 30
     serves_at_once: bool = False
     max_held_offers: int = 1_000
+    keys: tuple[str | None, ...] = (None,)
+    delays_s: tuple[int | None, ...] = (None,)
+    cancels: bool = False
 
 
 def scenario_of(number: int) -> Scenario:
     """Returns a scenario at random. The same number gives the same scenario."""
     pick = random.Random(number).choice
-    return Scenario(
+    scenario = Scenario(
         session=SessionSettings(
             max_inflight=pick([1, 2, 3]),
             prefetch=pick([0, 0, 2]),
@@ -78,4 +82,8 @@ def scenario_of(number: int) -> Scenario:
         unnamed=pick([3, 3, 1]),
         serves_at_once=pick([True, False]),
         max_held_offers=pick([1_000, 1_000, 2]),
+        keys=pick([(None,), (None,), ("k",), ("k", "l", None)]),
+        delays_s=pick([(None,), (None,), (None, None, 2, 0), (1, None)]),
+        cancels=pick([False, False, True]),
     )
+    return replace(scenario, session=replace(scenario.session, max_send_rate=pick([0, 0, 0, 0, 0, 1, 3])))

@@ -29,7 +29,7 @@ class World:
         self.history: list[str] = []
         self.shared = Shared(scenario)
         self.kafka = Kafka(self.shared)
-        self.account = Account(scenario, self.kafka)
+        self.account = Account(self.shared, self.kafka)
         self.backend = Backend(self.shared, self.kafka, self.account)
         self.gateways = Gateways(self.shared, self.kafka)
         self.device = Device(self.shared, self.account, self.gateways)
@@ -92,7 +92,9 @@ class World:
                 self.device.connection.hang_up()
         assert not self.account.without_outcome, f"no outcome: {self.account.without_outcome}"
         session = scenario.session
-        if max(session.delivery_limit, session.crash_limit) < 0:  # else a message that was given up may hold a slot
+        if (
+            max(session.delivery_limit, session.crash_limit) < 0 and not session.max_send_rate
+        ):  # else one given up may hold a slot
             self._is_open_again()
 
     def _is_open_again(self) -> None:

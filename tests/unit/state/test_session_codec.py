@@ -15,9 +15,10 @@ from state.inbound.subscriptions import Subscriptions
 from state.model import NO_PROPERTIES, Outcome, Position, PublishProperties, QoS, Subscription, Will
 from state.outbound.deduplication import message_digest
 from state.outbound.routing.routed import WAIT_MS
+from state.outbound.send_rate import SendRate
 from state.records.routing import SourceKind, source_number
 from state.session import Session
-from state.session_codec import connection_of, decode_session, encode_session
+from state.session_codec import UnscheduledSessionV1, connection_of, decode_session, encode_session
 from state.settings import RetryMqtt5, SessionSettings
 from state.transitions import AbandonedPhase, OutboundPhase
 from tests.scenarios.scenario import CLIENT, START_MS, UPLINK, Scenario, message, will
@@ -51,6 +52,10 @@ FIXTURE_V1_OVERDUE = FIXTURE_V1.with_name("session_v1_overdue.bin")
 
 FIXTURE_V1_ROUTING = FIXTURE_V1.with_name("session_v1_routing.bin")
 """Version 1 with `routing` of a session at the end of its record."""
+
+
+FIXTURE_V1_SCHEDULE = FIXTURE_V1.with_name("session_v1_schedule.bin")
+"""Version 1 with `schedule` of a session at the end of its record."""
 
 
 def connected_session() -> Session:
@@ -123,6 +128,17 @@ def routed_session() -> Session:
     s = Scenario(routing=True).connect().subscribe("t", 1, version=4)
     s.route("a", mark=5, entry=(1, 4), ids=(7,)).route("b", "c", mark=6, entry=(1, 4), source=BATCHES)
     s.route("early", mark=7, entry=(2, 1), at=Position(3, 7)).route("back", mark=8, entry=(1, 3), share="$share/g/t")
+    return s.session
+
+
+def scheduled_session() -> Session:
+    """Returns a session with two messages that wait for their time, one that is cancelled behind a fence, and a rate."""
+    s = Scenario(max_inflight=1).connect(capabilities=Capability.FAST_PATH).submit("a", at=Position(3, 7)).puback(1)
+    s.submit("b", at=Position(3, 8)).submit("c", at=Position(3, 9)).cancel("c", at=Position(3, 10))
+    for name, wait_ms in (("later", 2_000), ("sooner", 1_000)):
+        s.submit(name, headers=(("deliver-at", b"%d" % (START_MS + wait_ms)),))
+    s.session.outbound.rate = SendRate(5)
+    s.session.outbound.rate.spend(START_MS)
     return s.session
 
 
@@ -346,6 +362,29 @@ def test_a_session_without_routing_stores_nothing_for_it() -> None:
     assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] is None
 
 
+def test_what_scheduling_needs_is_kept() -> None:
+    settings = SessionSettings(max_inflight=1, max_send_rate=5)
+    session = decode_session(FIXTURE_V1_SCHEDULE.read_bytes(), client_id=CLIENT, settings=settings)
+    outbound = session.outbound
+    assert [waiting.message_id for waiting in outbound.scheduled] == ["sooner", "later"]
+    assert list(outbound.cancels) == ["c"]
+    assert outbound.rate is not None
+    assert (outbound.rate.level, outbound.rate.at_ms) == (4_000, START_MS)
+    assert encode_session(session) == FIXTURE_V1_SCHEDULE.read_bytes() == encode_session(scheduled_session())
+
+    without = decode_session(FIXTURE_V1_SCHEDULE.read_bytes(), client_id=CLIENT, settings=SessionSettings()).outbound
+    assert without.rate is None
+
+
+def test_a_session_without_scheduling_has_the_bytes_of_one_before_it() -> None:
+    s = Scenario(max_send_rate=5).connect().subscribe("t", 1)
+    assert len(msgspec.msgpack.decode(encode_session(s.session)[1:])) == len(UnscheduledSessionV1.__struct_fields__)
+    s.submit("a")
+    assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] == [[], [], [4_000, START_MS]]
+    s = Scenario().submit("a", headers=(("deliver-at", b"%d" % (START_MS + 1)),)).later(1).submit("b")
+    assert len(msgspec.msgpack.decode(encode_session(s.session)[1:])) == len(UnscheduledSessionV1.__struct_fields__)
+
+
 @pytest.mark.parametrize("state", [-1, 3])
 def test_a_state_of_the_path_that_does_not_exist_is_damage(state: int) -> None:
     record = msgspec.msgpack.decode(FIXTURE_V1_FAST_PATH.read_bytes()[1:])
@@ -412,6 +451,7 @@ if __name__ == "__main__":
         FIXTURE_V1_CRASHES: lambda: encode_session(crashed_session()),
         FIXTURE_V1_OVERDUE: lambda: encode_session(overdue_session()),
         FIXTURE_V1_ROUTING: lambda: encode_session(routed_session()),
+        FIXTURE_V1_SCHEDULE: lambda: encode_session(scheduled_session()),
     }
     for path, make in MADE.items():
         if not path.exists():

@@ -41,6 +41,7 @@ from state.dead_letters.quarantine import (
 from state.dead_letters.refused_record import refuse_message
 from state.errors import UnreadableRecord
 from state.events import (
+    CancelRequested,
     Capability,
     ClientConnected,
     ClientDisconnected,
@@ -269,6 +270,22 @@ def test_a_session_that_is_given_up_leaves_what_can_be_read() -> None:
 def test_a_routed_message_that_waits_for_its_connect_ends_with_a_drop(end: Any) -> None:
     s = Scenario(routing=True).connect().route("early", mark=1, entry=(2, 1))
     assert outcomes(end(held_of(s), client_id=CLIENT, settings=SETTINGS, now_ms=NOW)) == {"early": Outcome.QUARANTINED}
+
+
+@pytest.mark.parametrize("end", [dropped, given_up])
+def test_a_message_that_waits_for_its_time_ends_with_a_drop(end: Any) -> None:
+    s = Scenario().submit("later", headers=(("deliver-at", b"%d" % (NOW + 9_000)),))
+    assert outcomes(end(held_of(s), client_id=CLIENT, settings=SETTINGS, now_ms=NOW)) == {"later": Outcome.QUARANTINED}
+
+
+def test_a_cancellation_is_a_row_of_the_ledger_with_its_position() -> None:
+    held = held_of(Scenario().submit("a"))
+    event = CancelRequested(message_id="a", position=Position(3, 7))
+    held, commands = receive(held, event, client_id=CLIENT, now_ms=NOW, commands_partitions=1)
+    (row,) = of(commands, RecordTransition)
+    assert (row.transition, row.message_id) == (Transition.CANCEL_REFUSED, "a")
+    assert row.detail == "the client is quarantined: its messages stay with its session"
+    assert held.handled == ((3, 7),)
 
 
 def test_of_what_cannot_be_read_only_the_drop_is_told() -> None:

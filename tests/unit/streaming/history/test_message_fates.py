@@ -7,8 +7,8 @@ T0 = 1_790_000_000_000
 AT = "2026-09-21 14:13:20.000"
 
 
-def step(name: str, client_id: str = "gate-1", outcome: str | None = None) -> TraceStep:
-    return TraceStep(time_ms=T0, client_id=client_id, step=name, outcome=outcome)
+def step(name: str, client_id: str = "gate-1", outcome: str | None = None, detail: str = "") -> TraceStep:
+    return TraceStep(time_ms=T0, client_id=client_id, step=name, outcome=outcome, detail=detail)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +24,16 @@ def step(name: str, client_id: str = "gate-1", outcome: str | None = None) -> Tr
 def test_the_newest_step_says_where_a_message_is(steps: list[str], whereabouts: Whereabouts, sentence: str) -> None:
     (fate,) = fates([step(name) for name in steps])
     assert (fate.client_id, fate.whereabouts, fate.sentence) == ("gate-1", whereabouts, sentence)
+
+
+def test_a_message_for_later_says_for_when() -> None:
+    (fate,) = fates([step("accepted"), step("scheduled", detail="for 2030-01-31T08:00:00Z")])
+    assert fate.sentence == f"waits in gate-1's session since {AT}, for 2030-01-31T08:00:00Z"
+    assert not fate.whereabouts.is_with_session, "its connection changes nothing"
+    (fate,) = fates([step("scheduled"), step("queued")])
+    assert fate.whereabouts is Whereabouts.QUEUE
+    (fate,) = fates([step("sent"), step("cancel_refused")])
+    assert fate.whereabouts is Whereabouts.WIRE
 
 
 def test_a_message_that_ended_says_as_what_for_each_client() -> None:

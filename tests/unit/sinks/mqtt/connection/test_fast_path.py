@@ -170,6 +170,32 @@ def repeated(partition: int, offset: int, message_id: str) -> OfferPublish:
     return OfferPublish(connection_id=1, position=position, previous=offset - 1, timestamp_ms=0, headers=headers)
 
 
+def test_what_only_the_session_decides_breaks_the_chain() -> None:
+    """A time, even one that has come, and a cancellation."""
+    for headers, refusal in (
+        ((("mqtt-topic", b"t"), ("deliver-at", b"+0s")), OfferRefusal.DELIVER_AT),
+        ((("mqtt-topic", b"t"), ("other", b""), ("deliver-at", b"+9s")), OfferRefusal.DELIVER_AT),
+        ((("cancel-message-id", b"m"),), OfferRefusal.INVALID),
+    ):
+        path = fast_path()
+        granted(path, 2, 4)
+        given = OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=900, headers=headers)
+        assert path.offer(given, False, 900, 900) is refusal
+        assert offer(path, 2, 6) is OfferRefusal.BROKEN
+        granted(path, 2, 5)
+        take(path, 2, 6)
+
+
+def test_a_collapse_key_keeps_no_message_from_the_fast_path() -> None:
+    path = fast_path()
+    granted(path, 2, 4)
+    headers = (("mqtt-topic", b"t"), ("collapse-key", b"k"))
+    given = OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=900, headers=headers)
+    taken = path.offer(given, False, 900, 900)
+    assert isinstance(taken, TakenOffer)
+    assert taken.sent.message.headers == (("collapse-key", b"k"),)
+
+
 SOURCE = source_number(SourceKind.UPLINK, 0, "topic id")
 OTHER_SOURCE = source_number(SourceKind.PUBLICATIONS, 1, "topic id")
 
