@@ -35,6 +35,11 @@ class AsyncProducer:
         begin = partial(self._producer.send_async, client_id, topic, payload, **options)
         return await asyncio.wrap_future(await self._begun(begin))
 
+    async def cancel(self, client_id: ClientId, message_id: MessageId, *, timeout_s: float | None = None) -> SendResult:
+        """Takes a message back that was not sent to the client yet (`Producer.cancel`)."""
+        begin = partial(self._producer.cancel_async, client_id, message_id, timeout_s=timeout_s)
+        return await asyncio.wrap_future(await self._begun(begin))
+
     async def publish(self, topic: str, payload: bytes | str, **options: Any) -> SendResult:
         """Publishes to every client that subscribes to the topic (`Producer.publish`)."""
         return await asyncio.wrap_future(await self._begun(partial(self._producer.publish_async, topic, payload, **options)))

@@ -1,20 +1,27 @@
-"""Turns arguments of `send`, `send_many` and `publish` into records. The engine's own reader refuses here what the engine would
-refuse."""
+"""Turns arguments of `send`, `send_many`, `publish` and `cancel` into records.
+
+The engine's own reader refuses here what the engine would refuse.
+"""
 
 import json
+import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
 from sinks.kafka.partitioning import partition_of
+from state.events import MessageRefused
 from state.model import ClientId, MessageId
 from state.records import messages as contract
 from state.records.messages import BrokenContract
 from state.records.publications import SHARE
 from state.records.record import header_bytes
 from state.records.routing import RECIPIENT_PREFIX, most_recipients
+from state.records.scheduling import CANCEL, COLLAPSE_KEY, DELIVER_AT
+from state.records.settings import RecordLimits
 from state.records.uplink import MICRO_BATCH
 
 _RECORD_OVERHEAD_BYTES: Final = 128
@@ -29,6 +36,9 @@ _OWN_HEADERS: Final = contract.NAMED | {
 _OF_INFLIGHT: Final = {SHARE, MICRO_BATCH}
 
 UserProperties = Mapping[str, str] | Iterable[tuple[str, str]]
+DeliverAt = datetime | timedelta | int | str
+"""The earliest delivery: a datetime with a time zone, ms since 1970, a timedelta after the record's timestamp, or the header's
+text."""
 ExtraHeaders = Mapping[str, bytes | str] | Iterable[tuple[str, bytes | str]]
 
 
@@ -61,6 +71,11 @@ class MessageRecord(NamedTuple):
         return not (self.client_id or self.recipients)
 
     @property
+    def is_cancellation(self) -> bool:
+        """Says that it takes a message back: it is sent to a throttled client too."""
+        return self.headers[0][0] == CANCEL
+
+    @property
     def order_key(self) -> str:
         """Records with the same one keep their order: the client id, or the key of a publication. Without recipients only."""
         return self.client_id if self.client_id or self.key is None else self.key.decode(errors="surrogateescape")
@@ -83,6 +98,17 @@ def build_message(
     return _content(topic, payload, settings=settings, key=_client_key(client_id, settings), **options)._replace(
         client_id=client_id
     )
+
+
+def build_cancellation(client_id: ClientId, message_id: MessageId, *, settings: ProducerSettings) -> MessageRecord:
+    """Builds the record for these arguments, which `Producer.cancel` explains. Raises InvalidMessage."""
+    key = _client_key(client_id, settings)
+    header = _Header(CANCEL, _encoded("message_id", message_id))
+    event = contract.message_event([header], b"", accepted_ms=0, default_message_id="", limits=RecordLimits())
+    if isinstance(event, MessageRefused):
+        raise InvalidMessage(event.detail)
+    size = len(key) + header_bytes(*header) + _RECORD_OVERHEAD_BYTES
+    return MessageRecord(client_id, str(uuid.uuid4()), key, b"", [(CANCEL, header.value)], size)
 
 
 def build_publication(
@@ -178,6 +204,8 @@ def _content(
     retain: bool = False,
     message_id: MessageId | None = None,
     expiration_ms: int | None = None,
+    deliver_at: DeliverAt | None = None,
+    collapse_key: bytes | str | None = None,
     priority: int | None = None,
     response_topic: str | None = None,
     correlation_data: bytes | None = None,
@@ -218,6 +246,12 @@ def _content(
         (contract.DEAD_LETTER_ROUTING_KEY, dead_letter_routing_key),
     )
     made += [_Header(name, _encoded(name, text)) for name, text in texts if text is not None]
+    if deliver_at is not None:
+        made.append(_Header(DELIVER_AT, _time(deliver_at)))
+    if collapse_key is not None:
+        made.append(
+            _Header(COLLAPSE_KEY, collapse_key if isinstance(collapse_key, bytes) else _encoded(COLLAPSE_KEY, collapse_key))
+        )
     if correlation_data is not None:
         made.append(_Header(contract.CORRELATION_DATA, bytes(correlation_data)))
     made += [
@@ -250,7 +284,7 @@ def _check(headers: list[_Header], payload: bytes, settings: ProducerSettings) -
     if fault is not None:
         raise InvalidMessage(fault)
     try:
-        contract.parse_message(headers, payload=payload, accepted_ms=0, default_message_id="")
+        contract.parse_message(headers, payload=payload, accepted_ms=time.time_ns() // 1_000_000, default_message_id="")
     except BrokenContract as refusal:
         raise InvalidMessage(str(refusal)) from refusal
 
@@ -259,6 +293,23 @@ def _pairs(
     values: Mapping[str, bytes | str] | Mapping[str, str] | Iterable[tuple[str, bytes | str]] | Iterable[tuple[str, str]],
 ) -> Iterable[tuple[str, bytes | str]]:
     return values.items() if isinstance(values, Mapping) else values
+
+
+def _time(deliver_at: DeliverAt) -> bytes:
+    """Returns the header for a time."""
+    match deliver_at:
+        case datetime():
+            if deliver_at.tzinfo is None:
+                raise InvalidMessage(
+                    f"deliver_at is {deliver_at!r}: a datetime with a time zone is allowed, such as datetime.now(UTC)"
+                )
+            return deliver_at.isoformat().encode()
+        case timedelta():
+            return b"+%dms" % max(0, deliver_at // timedelta(milliseconds=1))
+        case str():
+            return _encoded("deliver_at", deliver_at)
+        case _:
+            return _whole("deliver_at", deliver_at)
 
 
 def _whole(name: str, number: object) -> bytes:

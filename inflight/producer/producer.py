@@ -22,9 +22,11 @@ from prometheus_client import REGISTRY, CollectorRegistry
 from inflight.producer.capacity import Capacity
 from inflight.producer.deliveries import Deliveries, DeliveryFuture
 from inflight.producer.message import (
+    DeliverAt,
     ExtraHeaders,
     MessageRecord,
     UserProperties,
+    build_cancellation,
     build_message,
     build_messages,
     build_publication,
@@ -95,6 +97,8 @@ class Producer:
         retain: bool = False,
         message_id: MessageId | None = None,
         expiration_ms: int | None = None,
+        deliver_at: DeliverAt | None = None,
+        collapse_key: bytes | str | None = None,
         priority: int | None = None,
         response_topic: str | None = None,
         correlation_data: bytes | None = None,
@@ -113,6 +117,8 @@ class Producer:
         client_id: the MQTT client that gets it. topic: the MQTT topic name that it sees. payload: bytes, or text sent as UTF-8.
         message_id: yours, so that sending again is still one message; default: a new UUID, returned in the result.
         expiration_ms: dead-lettered if it has not been sent to the device within this; 0 = only if it can be sent at once.
+        deliver_at: not before this time: a datetime with a time zone, a timedelta from now, or milliseconds since 1970.
+        collapse_key: 1…256 bytes; it replaces messages with the same key that still wait for the client.
         priority: 0…255, higher first. response_topic … user_properties: MQTT 5 properties.
         cc, bcc: more routing keys for its dead letter. dead_letter_exchange, dead_letter_routing_key: where that goes.
         headers: more Kafka headers, kept for the dead letter. timeout_s: deadline of the whole send; default `deadline_ms`.
@@ -135,6 +141,23 @@ class Producer:
         message = build_message(client_id, topic, payload, settings=self._settings, **options)
         return self._begin(self._worker, message, timeout_s)
 
+    def cancel(self, client_id: ClientId, message_id: MessageId, *, timeout_s: float | None = None) -> SendResult:
+        """Takes a message back that was not sent to the client yet, and waits until all in-sync replicas of Kafka have that.
+
+        The receipt of the message says `cancelled` if it was in time. Otherwise the message is delivered, and the ledger has
+        `cancel_refused`. A throttled client is no reason to wait.
+
+        message_id: of the message. timeout_s: as in `send`; the result has an id of its own.
+
+        Raises InvalidMessage (nothing was sent), SendFailed, ProducerClosed.
+        """
+        return self.cancel_async(client_id, message_id, timeout_s=timeout_s).result()
+
+    def cancel_async(self, client_id: ClientId, message_id: MessageId, *, timeout_s: float | None = None) -> "Future[SendResult]":
+        """Takes a message back without waiting: arguments of `cancel`, and otherwise as `send_async`."""
+        self._check_open()
+        return self._begin(self._worker, build_cancellation(client_id, message_id, settings=self._settings), timeout_s)
+
     def publish(
         self,
         topic: str,
@@ -145,6 +168,8 @@ class Producer:
         retain: bool = False,
         message_id: MessageId | None = None,
         expiration_ms: int | None = None,
+        deliver_at: DeliverAt | None = None,
+        collapse_key: bytes | str | None = None,
         priority: int | None = None,
         response_topic: str | None = None,
         correlation_data: bytes | None = None,

@@ -173,7 +173,7 @@ class SendLoop:
         send = self._pending[identity] = Send(message, deadline_ms, next(self._numbers), {order_key: [settle]})
         self._wake_at(deadline_ms, send)
         waiting = self._waiting.get(order_key)
-        throttle = self._throttles.of(order_key)
+        throttle = self._throttle_of(message)
         if throttle is not None:
             self._wait(send, SendState.TURN)
             self._throttle(send, throttle.reason, now_ms)
@@ -375,6 +375,10 @@ class SendLoop:
             or self._throttles.of(client_id) is not None
         )
 
+    def _throttle_of(self, message: MessageRecord) -> Throttle | None:
+        """Says why this record may not be sent now; None = it may. A cancellation makes the queue of its client shorter."""
+        return None if message.is_cancellation else self._throttles.of(message.order_key)
+
     def _advance_changed(self, now_ms: float) -> None:
         while self._changed:
             self._advance(self._changed.pop(), now_ms)
@@ -382,7 +386,7 @@ class SendLoop:
     def _advance(self, order_key: str, now_ms: float) -> None:
         """Hands over what may go now, in order."""
         while (waiting := self._waiting.get(order_key)) and (first := waiting[0]).state is not SendState.BACKOFF:
-            throttle = self._throttles.of(order_key)
+            throttle = self._throttle_of(first.message)
             if throttle is not None:
                 for send in [send for send in waiting if send is first or send.state is SendState.READY]:
                     self._throttle(send, throttle.reason, now_ms)

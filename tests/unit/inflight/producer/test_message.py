@@ -1,11 +1,19 @@
 from collections import Counter
+from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inflight.producer.message import MessageRecord, build_message, build_messages, build_publication, check_clients
+from inflight.producer.message import (
+    MessageRecord,
+    build_cancellation,
+    build_message,
+    build_messages,
+    build_publication,
+    check_clients,
+)
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
 from sinks.kafka.partitioning import partition_of
@@ -92,6 +100,16 @@ def test_a_message_without_an_id_gets_one_of_its_own() -> None:
         ({"headers": {"mqtt-qos": b"2"}}, "use the argument"),
         ({"headers": {"recipient-a": b""}}, "only Inflight writes"),
         ({"headers": {"mqtt-share": b"$share/g/a"}}, "only Inflight writes"),
+        ({"deliver_at": "tomorrow"}, "header deliver-at is 'tomorrow'"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "a datetime with a time zone is allowed"),  # noqa: DTZ001
+        ({"deliver_at": 1.5}, "deliver_at is 1.5: a whole number"),
+        ({"deliver_at": 1_800_000_000}, "header deliver-at is '1800000000'"),
+        ({"deliver_at": timedelta(days=366)}, "at most 365 days ahead"),
+        ({"deliver_at": timedelta(seconds=9), "expiration_ms": 9_000}, "would expire before deliver-at"),
+        ({"collapse_key": ""}, "header collapse-key has 0 bytes"),
+        ({"collapse_key": 7}, "collapse-key is int"),
+        ({"headers": {"deliver-at": b"+1s"}}, "use the argument"),
+        ({"headers": {"cancel-message-id": b"m"}}, "use the argument"),
         ({"client_id": "a\x00b"}, "client_id contains"),
         ({"headers": {"user-unit": b"K"}}, "use the argument"),
         ({"headers": {"large": b"x" * 70_000}}, "the headers have"),
@@ -109,6 +127,42 @@ def test_whatever_is_built_can_be_read_by_the_engine(client_id: str, topic: str,
     except InvalidMessage:
         return
     assert read(message).message_id == message_id
+
+
+@pytest.mark.parametrize(
+    ("deliver_at", "header"),
+    [
+        (timedelta(hours=2), b"+7200000ms"),
+        (timedelta(hours=-2), b"+0ms"),
+        ("+2h", b"+2h"),
+        (1_700_000_000_000, b"1700000000000"),
+        (datetime(2024, 1, 31, 8, tzinfo=UTC), b"2024-01-31T08:00:00+00:00"),
+        (datetime(2024, 1, 31, 8, 0, 0, 7, tzinfo=timezone(timedelta(hours=-2))), b"2024-01-31T08:00:00.000007-02:00"),
+    ],
+)
+def test_a_time_is_given_in_pythons_way_or_in_that_of_the_header(deliver_at: Any, header: bytes) -> None:
+    assert dict(build(deliver_at=deliver_at).headers)["deliver-at"] == header
+
+
+@pytest.mark.parametrize("key", ["target", b"target"])
+def test_a_collapse_key_is_text_or_bytes(key: Any) -> None:
+    assert dict(build(collapse_key=key).headers)["collapse-key"] == b"target"
+
+
+def test_a_cancellation_names_the_message_and_is_no_message() -> None:
+    first, second = (build_cancellation("client", "order-7", settings=SETTINGS) for _ in range(2))
+    assert (first.key, first.value, first.headers) == (b"client", b"", [("cancel-message-id", b"order-7")])
+    assert (first.order_key, first.is_cancellation, build().is_cancellation) == ("client", True, False)
+    assert first.message_id != second.message_id, "two of them are two records"
+
+
+@pytest.mark.parametrize(
+    ("client_id", "message_id", "complaint"),
+    [("", "m", "client_id has 0 bytes"), ("c", "", "cancel-message-id has 0 bytes"), ("c", "m" * 513, "has 513 bytes")],
+)
+def test_a_cancellation_of_nothing_is_refused(client_id: str, message_id: str, complaint: str) -> None:
+    with pytest.raises(InvalidMessage, match=complaint):
+        build_cancellation(client_id, message_id, settings=SETTINGS)
 
 
 def test_a_publication_has_its_topic_as_its_key() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from inflight.producer.message import build_message, build_messages
+from inflight.producer.message import build_cancellation, build_message, build_messages
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed
 from inflight.producer.send_loop import Outcome, Send, SendLoop, SendRefused
@@ -103,6 +103,14 @@ class Bench:
 
         allowed_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
         self.loop.submit(message, deadline_ms=self.now_ms + allowed_ms, settle=settle, now_ms=self.now_ms)
+        self.settle()
+
+    def cancel(self, message_id: str, client_id: str = "client") -> None:
+        """Takes a message back. The send is called `cancel MESSAGE_ID`."""
+        message = build_cancellation(client_id, message_id, settings=self.settings)._replace(message_id=f"cancel {message_id}")
+        deadline_ms = self.now_ms + self.settings.deadline_ms
+        settle = partial(self.outcomes.__setitem__, f"cancel {message_id}")
+        self.loop.submit(message, deadline_ms=deadline_ms, settle=settle, now_ms=self.now_ms)
         self.settle()
 
     def send_many(self, message_id: str, clients: Iterable[str], *, deadline_ms: float | None = None) -> None:

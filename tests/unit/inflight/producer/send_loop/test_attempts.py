@@ -67,6 +67,35 @@ def test_a_throttled_client_waits_1_s_then_1_6_times_as_long() -> None:
     assert bench.metric("retries", cause="throttled") == 4
 
 
+def test_a_cancellation_is_sent_to_a_throttled_client_at_once() -> None:
+    bench = Bench()
+    bench.throttle("client")
+    bench.cancel("m")
+    assert bench.generation.ids == ["cancel m"]
+
+
+def test_a_cancellation_does_not_overtake_what_waits_before_it() -> None:
+    bench = Bench()
+    bench.throttle("client")
+    bench.send("m")
+    bench.cancel("m")
+    bench.send("n")
+    assert bench.generation.ids == []
+    bench.throttle("client", None)
+    bench.run_until(2_000)
+    assert bench.generation.ids == ["m", "cancel m", "n"]
+
+
+def test_what_waits_behind_a_cancellation_is_still_throttled() -> None:
+    bench = Bench(opened=False)
+    bench.cancel("m")
+    bench.throttle("client")
+    bench.send("n")
+    bench.open()
+    bench.run_until(500)
+    assert bench.generation.ids == ["cancel m"]
+
+
 @given(
     st.text("abc", min_size=1, max_size=5),
     st.builds(
