@@ -10,7 +10,9 @@ from inflight.cli.history import Json
 from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
 from inflight.cli.sending import (
     Attempts,
+    CollapseKey,
     Count,
+    DeliverAt,
     Expiration,
     File,
     Header,
@@ -57,6 +59,8 @@ def publish(
         str | None, typer.Option(help="A client that gets a repeated id drops it. Of many messages: their prefix.")
     ] = None,
     expiration: Expiration = None,
+    deliver_at: DeliverAt = None,
+    collapse_key: CollapseKey = None,
     priority: Priority = None,
     header: Header = None,
     attempts: Attempts = 3,
@@ -71,7 +75,11 @@ def publish(
     `inflight subscriptions --topic` shows who will get it, `inflight trace ID` who got it.
     """
     check_payload_options(payload, file, lines=lines, count=count)
-    common = {"topic": topic, "key": key, **arguments_of(qos, retain, priority, expiration, header)}
+    common = {
+        "topic": topic,
+        "key": key,
+        **arguments_of(qos, retain, priority, expiration, header, deliver_at=deliver_at, collapse_key=collapse_key),
+    }
     timeout_ms = duration_ms("--timeout", timeout)
     settings = settings_of(kafka, config, overrides, data_dir)
     _check_routing(settings, "so nobody would get the message (`inflight send` names clients)")

@@ -77,6 +77,16 @@ def send_to_clients(
             raise
 
 
+def cancel_message(settings: Settings, client_id: str, message_id: str, *, attempts: int, timeout_ms: int) -> str:
+    """Asks the engine to take a message back. Returns the text to print. Raises as `send_messages` for a single message."""
+    with _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer:
+        try:
+            producer.cancel(client_id, message_id)
+        except SendFailed as failure:
+            _check([failure], settings)
+    return f"asked the session of {client_id} to take {message_id} back: inflight trace {message_id} shows what became of it"
+
+
 def _check(outcomes: Sequence[SendResult | SendFailed | InvalidMessage], settings: Settings) -> None:
     """Raises what `send_messages` raises."""
     failures = [outcome for outcome in outcomes if not isinstance(outcome, SendResult)]

@@ -27,6 +27,15 @@ QoS: TypeAlias = Annotated[int, typer.Option("--qos", min=0, max=2)]
 Expiration: TypeAlias = Annotated[
     str | None, typer.Option("--expiration", metavar="DURATION", help="Time to live, e.g. 30s; a bare number is ms.")
 ]
+DeliverAt: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--deliver-at", metavar="TIME", help="Not before: 2030-01-31T08:00:00Z, ms since 1970, or +30s (ms, s, m, h, d)."
+    ),
+]
+CollapseKey: TypeAlias = Annotated[
+    str | None, typer.Option("--collapse-key", metavar="KEY", help="Replaces messages with this key that still wait.")
+]
 Priority: TypeAlias = Annotated[int | None, typer.Option("--priority", min=0, max=255, help="Higher goes first.")]
 Header: TypeAlias = Annotated[
     list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Any other header. Repeatable.")
@@ -63,6 +72,8 @@ def send(
         typer.Option(help="A repeated id within the deduplication window is one message. Of many messages: their prefix."),
     ] = None,
     expiration: Expiration = None,
+    deliver_at: DeliverAt = None,
+    collapse_key: CollapseKey = None,
     priority: Priority = None,
     header: Header = None,
     attempts: Attempts = 3,
@@ -84,7 +95,7 @@ def send(
         raise typer.BadParameter("--lines and --count send many messages to one client: give one CLIENT and a TOPIC")
     common = {
         "topic": client if topic is None else topic,
-        **arguments_of(qos, retain, priority, expiration, header),
+        **arguments_of(qos, retain, priority, expiration, header, deliver_at=deliver_at, collapse_key=collapse_key),
     }
     timeout_ms = duration_ms("--timeout", timeout)
     settings = settings_of(kafka, config, overrides, data_dir)
@@ -98,6 +109,28 @@ def send(
         return
     messages = list(numbered(payloads, message_id, {"client_id": client, **common}, many=many))
     say(send_messages(settings, messages, attempts=attempts, timeout_ms=timeout_ms, show_progress=many))
+
+
+def cancel(
+    client: Annotated[str, typer.Argument(metavar="CLIENT", help="The MQTT client id.")],
+    message_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as `inflight send` prints it.")],
+    attempts: Attempts = 3,
+    timeout: Timeout = "30s",
+    kafka: Kafka = None,
+    data_dir: DataDir = None,
+    config: Config = None,
+    overrides: Overrides = None,
+) -> None:
+    """Take a message back that was not sent to the client yet. Its receipt then says cancelled.
+
+    The engine decides: what it has sent already is delivered. `inflight trace ID` shows which it was.
+    """
+    timeout_ms = duration_ms("--timeout", timeout)
+    settings = settings_of(kafka, config, overrides, data_dir)
+
+    from inflight.cli.send_display import cancel_message  # Kafka and rich
+
+    say(cancel_message(settings, client, message_id, attempts=attempts, timeout_ms=timeout_ms))
 
 
 def _clients(client: str, topic: str | None, clients: list[str] | None, clients_file: Path | None) -> list[str]:
@@ -126,13 +159,22 @@ def check_payload_options(payload: str | None, file: Path | None, *, lines: bool
 
 
 def arguments_of(
-    qos: int, retain: bool, priority: int | None, expiration: str | None, header: list[str] | None
+    qos: int,
+    retain: bool,
+    priority: int | None,
+    expiration: str | None,
+    header: list[str] | None,
+    *,
+    deliver_at: str | None,
+    collapse_key: str | None,
 ) -> dict[str, Any]:
     """Returns options as arguments of the Producer."""
     return {
         "qos": qos,
         "retain": retain,
         "priority": priority,
+        "deliver_at": deliver_at,
+        "collapse_key": collapse_key,
         **({} if expiration is None else {"expiration_ms": duration_ms("--expiration", expiration)}),
         **_from_headers(header or ()),
     }

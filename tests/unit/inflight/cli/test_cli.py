@@ -29,7 +29,22 @@ from tests.support.waiting import DEADLINE_S
 
 RUNNER = CliRunner()
 COMMANDS = (
-    *("status", "top", "console", "sessions", "users", "up", "engine", "gateway", "bridge", "demo", "send", "topics", "jars"),
+    *(
+        "status",
+        "top",
+        "console",
+        "sessions",
+        "users",
+        "up",
+        "engine",
+        "gateway",
+        "bridge",
+        "demo",
+        "send",
+        "cancel",
+        "topics",
+        "jars",
+    ),
     *("config", "matcher", "publish", "subscriptions", "presence"),
 )
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
