@@ -36,6 +36,9 @@ delivery_limit = 5
 [[profiles]]
 clients = "crashing-*"
 crash_limit = 3
+[[profiles]]
+clients = "paced-*"
+max_send_rate = 2
 """
 
 SECRET = "hunter2"

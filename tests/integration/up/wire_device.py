@@ -178,10 +178,13 @@ class Backend:
         headers = [("mqtt-topic", topic.encode())]
         self._producer.send("inflight.publications", value=payload, headers=headers).get(timeout=PATIENCE_S)
 
+    def receipt(self, message_id: str) -> dict[str, Any]:
+        """Returns the newest receipt, once there is one."""
+        return wait_until(lambda: self._receipts.get(message_id), f"the receipt of {message_id}")
+
     def outcome(self, message_id: str) -> str:
         """Returns the outcome of the receipt, once it is there."""
-        receipt = wait_until(lambda: self._receipts.get(message_id), f"the receipt of {message_id}")
-        return str(receipt["outcome"])
+        return str(self.receipt(message_id)["outcome"])
 
     def outcomes(self, message_ids: Sequence[str]) -> list[str]:
         return [self.outcome(message_id) for message_id in message_ids]
