@@ -1,6 +1,7 @@
 """The judgement: what happened in a run → what of it must not have happened. Pure.
 
-1. From the backend to devices: nothing lost, nothing twice at QoS 2, in order, one final receipt for each message.
+1. From the backend to devices: nothing lost, nothing twice at QoS 2, in order, one final receipt for each message. Messages for
+   later, and those of different collapse keys, may overtake each other. What was replaced or cancelled never comes.
 2. From devices to the backend: nothing lost, nothing twice at QoS 2, in order.
 3. From devices to devices, with routing: trials/faults/account/account_of_routing.py.
 4. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
@@ -17,6 +18,8 @@ from trials.faults.plan.characters import Keeping
 
 DELIVERED = "delivered"
 SESSION_ENDED = "session_ended"
+REPLACED = "replaced"
+CANCELLED = "cancelled"
 
 
 def violations(facts: Facts) -> list[Violation]:
@@ -37,10 +40,18 @@ def _downlink(facts: Facts) -> Iterator[Violation]:
     for device in facts.devices:
         yield from (Violation(client_id=device.client_id, what=what, of=payload) for what, payload in device.oddities)
         yield from _arrivals(device, sent[device.client_id], outcome)
-        for qos in (1, 2):
-            wanted = [message.message_id.encode() for message in sent[device.client_id] if message.qos == qos]
+        for (qos, _), wanted in _orders(sent[device.client_id]).items():
             for payload in out_of_order(device.order[qos], wanted):
                 yield Violation(client_id=device.client_id, what=f"out of order at QoS {qos}", of=payload)
+
+
+def _orders(sent: Iterable[Sent]) -> dict[tuple[int, str], list[bytes]]:
+    """Returns the payloads that have to come in order, by QoS and collapse key."""
+    orders: dict[tuple[int, str], list[bytes]] = defaultdict(list)
+    for message in sent:
+        if not message.is_for_later:
+            orders[message.qos, message.key].append(message.message_id.encode())
+    return orders
 
 
 def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) -> Iterator[Violation]:
@@ -52,7 +63,10 @@ def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) ->
     for message in sent:
         payload = message.message_id.encode()
         said = outcome.get(message.message_id)
-        if must_have_all and not device.taken[payload]:
+        if said in (REPLACED, CANCELLED):
+            if device.taken[payload]:
+                yield Violation(client_id=device.client_id, what=f"came, and its outcome is {said}", of=payload)
+        elif must_have_all and not device.taken[payload]:
             yield Violation(client_id=device.client_id, what=f"lost; its outcome is {said}", of=payload)
         elif said == DELIVERED and not device.handed[payload]:
             yield Violation(
@@ -77,7 +91,8 @@ def _receipts(facts: Facts) -> Iterator[Violation]:
             yield Violation(client_id=message.client_id, what=f"{count} different final receipts", of=of)
             continue
         said = outcome[message.message_id].outcome
-        allowed = (DELIVERED,) if keeping[message.client_id] is Keeping.KEPT else (DELIVERED, SESSION_ENDED)
+        allowed = {DELIVERED} if keeping[message.client_id] is Keeping.KEPT else {DELIVERED, SESSION_ENDED}
+        allowed |= ({REPLACED} if message.key else set()) | ({CANCELLED} if message.is_cancelled else set())
         if said not in allowed:
             yield Violation(client_id=message.client_id, what=f"its outcome is {said}", of=of)
     for message_id in final:

@@ -114,12 +114,19 @@ class DeviceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A message of the backend that Kafka has confirmed; its payload is its message id."""
+    """A message of the backend that Kafka has confirmed; its payload is its message id.
+
+    is_for_later: It has a `deliver-at`. key: its collapse key, empty = none. is_cancelled: The backend has taken it back, perhaps
+    too late.
+    """
 
     message_id: str
     client_id: str
     qos: int
     sent_s: float
+    is_for_later: bool = False
+    key: str = ""
+    is_cancelled: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -140,6 +140,42 @@ def test_what_may_happen_is_no_violation() -> None:
     assert scenario.reported() == []
 
 
+def scheduled(scenario: Scenario, message_id: str, outcome: str, *, came: int = 0, **fields: Any) -> Scenario:
+    scenario.facts.sent.append(Sent(message_id=message_id, client_id=scenario.client_id, qos=1, sent_s=NOON_S, **fields))
+    scenario.facts.receipts.append(scenario.receipt(message_id, outcome))
+    for _ in range(came):
+        payload = message_id.encode()
+        scenario.device.taken[payload] = scenario.device.handed[payload] = 1
+        scenario.device.order[1].insert(0, payload)
+    return scenario
+
+
+def test_what_was_replaced_or_taken_back_need_not_come() -> None:
+    scenario = scheduled(Scenario(), "old", "replaced", key="k")
+    scheduled(scheduled(scenario, "back", "cancelled", is_cancelled=True), "too late", "delivered", came=1, key="k")
+    scheduled(scenario, "later", "delivered", came=1, is_for_later=True)
+    assert scenario.reported() == [], "neither the key nor the time keeps the order of the others"
+
+
+@pytest.mark.parametrize(
+    ("outcome", "came", "fields", "what"),
+    [
+        ("replaced", 1, {"key": "k"}, "came, and its outcome is replaced"),
+        ("cancelled", 1, {"is_cancelled": True}, "came, and its outcome is cancelled"),
+        ("replaced", 0, {}, "its outcome is replaced"),
+        ("cancelled", 0, {"key": "k"}, "its outcome is cancelled"),
+        ("delivered", 0, {"is_for_later": True}, "lost; its outcome is delivered"),
+    ],
+)
+def test_what_must_not_become_of_such_a_message(outcome: str, came: int, fields: dict[str, Any], what: str) -> None:
+    assert any(what in text for text in scheduled(Scenario(), "x", outcome, came=came, **fields).reported())
+
+
+def test_messages_with_one_key_come_in_order() -> None:
+    scenario = scheduled(scheduled(Scenario(), "k1", "delivered", came=1, key="k"), "k2", "delivered", came=1, key="k")
+    assert any("out of order" in text for text in scenario.reported())
+
+
 Change = Callable[[Scenario], object]
 
 
