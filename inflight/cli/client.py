@@ -39,6 +39,9 @@ def client(
         if messages:
             say(f"\n{title}:")
             write_table(("message_id", "topic", "qos", "attempts", "first_sent", "expires", "bytes"), map(_row, messages))
+    if session.scheduled:
+        say("\nfor later:")
+        write_table(("message_id", "topic", "qos", "deliver_at", "expires", "bytes"), map(_row_for_later, session.scheduled))
 
 
 def _fields(view: "ClientView") -> list[tuple[str, object]]:
@@ -59,6 +62,7 @@ def _fields(view: "ClientView") -> list[tuple[str, object]]:
     if session is not None:
         fields += [
             ("send quota", session.send_quota),
+            ("for later", session.scheduled_count or None),
             ("subscriptions", session.subscription_count),
             ("session expiry, s", session.session_expiry_interval_s),
         ]
@@ -74,6 +78,13 @@ def _row(message: "HeldMessage") -> tuple[object, ...]:
 
     times = map(shown_utc, (message.first_sent_ms, message.expires_at_ms))
     return (message.message_id, message.topic, message.qos, message.attempts, *times, message.size_bytes)
+
+
+def _row_for_later(message: "HeldMessage") -> tuple[object, ...]:
+    from streaming.history.times import shown_utc
+
+    times = map(shown_utc, (message.deliver_at_ms, message.expires_at_ms))
+    return (message.message_id, message.topic, message.qos, *times, message.size_bytes)
 
 
 def _document(view: "ClientView", told: str) -> dict[str, Any]:

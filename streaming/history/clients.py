@@ -10,7 +10,9 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from state.dead_letters.quarantine import decode_quarantine
 from state.errors import UnreadableRecord
 from state.model import Subscription
+from state.outbound.cancellation import unsent
 from state.outbound.inflight_window import Delivery, InflightEntry
+from state.records.scheduling import deliver_at_ms
 from state.session import Session
 from state.session_codec import decode_session
 from state.settings import SessionSettings
@@ -23,12 +25,13 @@ _PAYLOAD_BYTES: Final = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldMessage:
-    """A message in the window or in the queue. Times are ms since 1970.
+    """A message in the window, in the queue, or waiting for its `deliver-at`. Times are ms since 1970.
 
     Attributes:
         size_bytes: Of payload, properties and headers.
         payload: Its beginning, for people.
-        packet_id, phase: None in the queue.
+        packet_id, phase: None outside of the window.
+        deliver_at_ms: Its `deliver-at`; None = it has none.
     """
 
     message_id: str
@@ -44,11 +47,12 @@ class HeldMessage:
     fast_path: bool
     packet_id: int | None = None
     phase: str | None = None
+    deliver_at_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldSession:
-    """The contents of a session. subscriptions, queue: the first ones.
+    """The contents of a session. subscriptions, queue: the first ones. scheduled: the first that wait for their `deliver-at`.
 
     has_connected: A client has connected, and its session has not ended since. lease_id: of the gateway or bridge that holds the
     connection. protocol_version, send_quota, lease_id: None = not connected.
@@ -66,6 +70,8 @@ class HeldSession:
     subscriptions: tuple[Subscription, ...]
     window: tuple[HeldMessage, ...]
     queue: tuple[HeldMessage, ...]
+    scheduled_count: int = 0
+    scheduled: tuple[HeldMessage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +118,8 @@ def _held(session: Session, most: int) -> HeldSession:
         subscriptions=tuple(islice(outbound.subscriptions, most)),
         window=tuple(_message(entry.delivery, entry) for entry in outbound.window),
         queue=tuple(_message(delivery) for delivery in islice(outbound.queue, most)),
+        scheduled_count=len(outbound.scheduled),
+        scheduled=tuple(_message(unsent(message)) for message in islice(outbound.scheduled, most)),
     )
 
 
@@ -131,4 +139,5 @@ def _message(delivery: Delivery, entry: InflightEntry | None = None) -> HeldMess
         fast_path=delivery.fast_path,
         packet_id=None if entry is None else entry.packet_id,
         phase=None if entry is None else entry.phase.name,
+        deliver_at_ms=deliver_at_ms(message),
     )

@@ -49,6 +49,19 @@ def test_a_session_is_shown_with_its_window_and_the_beginning_of_its_queue() -> 
     assert session.protocol_version == 5
 
 
+def test_messages_for_later_are_shown_with_their_times() -> None:
+    s = Scenario()
+    for number in range(4):
+        s.submit(f"later {number}", headers=(("deliver-at", b"%d" % (s.now_ms + 9_000 - number)),))
+    session = stored(encode_session(s.session)).session
+    assert session is not None
+    assert session.scheduled_count == 4
+    assert [(held.message_id, held.deliver_at_ms) for held in session.scheduled] == [
+        ("later 3", s.now_ms + 8_997),
+        ("later 2", s.now_ms + 8_998),
+    ]
+
+
 def test_an_unreadable_session_is_shown_with_the_reason() -> None:
     assert "damaged" in stored(b"\x01broken").why_not
     assert "version 99" in stored(encode_session(busy_session()), version=99).why_not
