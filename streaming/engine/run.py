@@ -15,6 +15,7 @@ Steps of a start, in this order:
 8. Ask backends to wait whenever the engine cannot keep up (streaming/engine/watching/back_pressure.py).
 9. End the connections of gateways and bridges that are gone (streaming/engine/leases/keeper.py).
 10. Answer questions about the sessions for commands on this machine (streaming/engine/answers).
+11. Record in the ledger what each micro-batch read (streaming/engine/batch_record.py).
 
 From step 5 on a watchdog ends the process when the query hangs (streaming/engine/watching/watchdog.py).
 
@@ -36,6 +37,7 @@ from streaming.archive.query import topics_of
 from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics
 from streaming.config.settings import Settings
 from streaming.engine.answers.server import AnswerServer
+from streaming.engine.batch_record import BatchRecorder
 from streaming.engine.kafka_access import require_right_clock, write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
@@ -148,12 +150,14 @@ def run_engine(
                 LeaseKeeper.of(settings, spark, location, on_report=on_leases) as leases,
                 SessionStatsCollector.of(spark, location, interval_s=interval_s, on_stats=on_session_stats) as stats,
                 AnswerServer.of(spark, settings.engine.data_dir, location) as answers,
+                BatchRecorder.of(settings, spark, location) as recorder,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, counts, _watched_ids(settings, ids)) as partition_watch,
                 _watched(settings, read, committed, on_lag) as (lag, watchdog),
                 start(read) as query,  # step 5
             ):
+                record = recorder.start if settings.engine.ledger else lambda: None
                 reloader = Reloader(settings, query, pipeline_of)
                 _follow(
                     query,
@@ -167,9 +171,10 @@ def run_engine(
                     ),
                     observers=(
                         *(group.observe, lag.observe, watchdog.observe, throttle.observe, leases.observe, health.observe),
-                        on_progress,
+                        *(recorder.observe, on_progress),
                     ),
-                    first_batch=(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start),  # 6 to 10
+                    # 6 to 11
+                    first_batch=(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start, record),
                     file=ProgressFile(settings.engine.data_dir),
                 )
         del lock

@@ -42,6 +42,13 @@ class PlannedBatch(NamedTuple):
     is_committed: bool
 
 
+class LoggedBatch(NamedTuple):
+    """An entry of the offset log: a micro-batch's time in ms since 1970, and where it ends."""
+
+    batch_ms: int
+    ends: Mapping[str, Mapping[int, int]]
+
+
 class CheckpointFiles:
     """Our files in a checkpoint, on any file system that Hadoop knows. They are written whole or not at all."""
 
@@ -282,6 +289,14 @@ def committed_offsets(files: CheckpointFiles) -> dict[str, dict[int, int]]:
     """Returns where the newest committed micro-batch ends; empty if none is committed."""
     last = files.last_batch()
     return _logged_offsets(files, -1 if last is None else last.batch_id - (not last.is_committed))
+
+
+def logged_batch(files: CheckpointFiles, batch_id: int) -> LoggedBatch | None:
+    """Returns a planned micro-batch; None if Spark has deleted its entry, or there never was one."""
+    lines = _entry(files, batch_id)
+    if len(lines) < 2:
+        return None
+    return LoggedBatch(int(json.loads(lines[1])["batchTimestampMs"]), _logged_offsets(files, batch_id))
 
 
 class LoggedOffsets:
