@@ -32,11 +32,12 @@ def load(
     *,
     flags: "Mapping[KeyPath, str] | None" = None,
     checks: "Callable[[Settings], Iterable[tuple[KeyPath, str]]]" = lambda settings: (),
+    above: Path | None = None,
 ) -> "Settings":
     """Returns the settings in force for a command.
 
     Args:
-        flags: As `load_settings` has it, besides --data-dir.
+        flags, above: As `load_settings` has them; --data-dir is one of the flags.
         checks: Yields what this machine does not allow (inflight/local/start_checks.py).
 
     Raises:
@@ -45,9 +46,10 @@ def load(
     from streaming.config.settings import load_settings
 
     if data_dir is None:
-        return load_settings(config, overrides or (), flags=flags, checks=checks)
+        return load_settings(config, overrides or (), flags=flags, checks=checks, above=above)
     written = {("engine", "data_dir"): f"--data-dir {data_dir}", **(flags or {})}
-    return load_settings(config, [*(overrides or ()), f"engine.data_dir={data_dir}"], flags=written, checks=checks)
+    overrides = [*(overrides or ()), f"engine.data_dir={data_dir}"]
+    return load_settings(config, overrides, flags=written, checks=checks, above=above)
 
 
 def watch_configuration(config: Path | None, overrides: list[str] | None, data_dir: Path | None = None) -> "ConfigurationWatch":
@@ -66,6 +68,7 @@ def load_for_running_system(
     *,
     checks: "Callable[[Settings], Iterable[tuple[KeyPath, str]]]" = lambda settings: (),
     asks_kafka: bool = True,
+    above: Path | None = None,
 ) -> "Settings":
     """Returns the settings for a command that asks a running `inflight up`, if there is one on the data directory.
 
@@ -74,13 +77,13 @@ def load_for_running_system(
     """
     from inflight.local.endpoints import Endpoints
 
-    settings = load(config, overrides, data_dir, checks=checks)
+    settings = load(config, overrides, data_dir, checks=checks, above=above)
     directory = settings.engine.data_dir
     running = Endpoints.read(directory)
     if running.kafka:
         file = Path(running.config) if config is None and running.config else config
         theirs = [*running.overrides, f"kafka.bootstrap_servers={running.kafka}", "kafka.security_protocol=PLAINTEXT"]
-        return load(file, [*theirs, *(overrides or ())], directory, checks=checks)
+        return load(file, [*theirs, *(overrides or ())], directory, checks=checks, above=above)
     if not asks_kafka:
         return settings
     if config is None and not directory.exists() and settings.kafka.bootstrap_servers == type(settings.kafka)().bootstrap_servers:

@@ -21,7 +21,7 @@ class Origins:
         self._elsewhere: dict[KeyPath, str] = {}
         self.problems: list[ConfigurationProblem] = []
 
-    def remember_lines(self, text: str) -> None:
+    def remember_lines(self, file: Path, text: str) -> None:
         """Finds keys in a TOML text. Only for messages: a key that this simple reading misses is reported without its line."""
         table: KeyPath = ()
         counts: dict[str, int] = {}
@@ -32,9 +32,9 @@ class Origins:
                 if match[1] == "[[":
                     counts[name] = counts.get(name, -1) + 1
                     table = (name, counts[name])
-                self._in_file[table] = f"{self._file}:{number}"
+                self._in_file[table] = f"{file}:{number}"
             elif match := _KEY.match(line):
-                self._in_file[(*table, *match[1].split("."))] = f"{self._file}:{number}"
+                self._in_file[(*table, *match[1].split("."))] = f"{file}:{number}"
 
     def remember(self, key: KeyPath, where: str) -> None:
         """where: the environment variable or flag that set `key`; the last one wins, as in the settings."""

@@ -135,11 +135,13 @@ def load_settings(
     *,
     flags: Mapping[KeyPath, str] | None = None,
     checks: Callable[[Settings], Iterable[tuple[KeyPath, str]]] = lambda settings: (),
+    above: Path | None = None,
 ) -> Settings:
     """Reads and checks the settings in force.
 
     Args:
         config: The file; None = conf/inflight.toml.
+        above: Another file, whose keys win over everything else.
         overrides: `key=value`; the last one for a key wins.
         flags: Other flags as the user wrote them, by the key that each one sets. A flag without a key stands for itself.
         checks: Yields what this machine does not allow: the key, what is wrong and what to do.
@@ -149,7 +151,9 @@ def load_settings(
     """
     path = conf_file("inflight.toml") if config is None else config
     origins = Origins(path)
-    layers = (_read_file(path, origins), _read_environment(origins), _read_overrides(overrides, origins))
+    layers = [_read_file(path, origins), _read_environment(origins), _read_overrides(overrides, origins)]
+    if above is not None:
+        layers.append(_read_file(above, origins))
     values: dict[str, Any] = reduce(_merged, layers)
     for key, flag in (flags or {}).items():
         origins.remember(key, flag)
@@ -180,7 +184,7 @@ def _read_file(path: Path, origins: Origins) -> dict[str, Any]:
     if not values:
         # A full disk or an unfinished save leaves such a file. Its defaults would let every device of this machine in.
         origins.add(str(path), "", "has no key; write one, or leave --config out for the defaults")
-    origins.remember_lines(text)
+    origins.remember_lines(path, text)
     return values
 
 

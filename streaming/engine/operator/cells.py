@@ -59,7 +59,7 @@ def sorted_records(cells: Iterable[bytes]) -> list[SourceRecord]:
     records = [decode_source_record(cell) for cell in cells]
     if len(records) > 1:
         # Spark delivers the rows of a group in any order.
-        records.sort(key=_order)
+        records.sort(key=record_order)
     return records
 
 
@@ -69,5 +69,6 @@ def cells_of(frames: Frames) -> Iterator[bytes]:
     return (cell for frame in frames for cell in frame.to_numpy()[:, RECORD_COLUMN])
 
 
-def _order(record: SourceRecord) -> tuple[int, int, int, bytes]:
+def record_order(record: SourceRecord) -> tuple[int, int, int, bytes]:
+    """Returns the place of a record in an activation: a key to sort by."""
     return (record.source, record.partition, record.offset, record.recipient or b"")  # a backend may name a client twice

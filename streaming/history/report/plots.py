@@ -24,7 +24,7 @@ _GRID: Final = "#e4e8ec"
 _WIDTH_IN: Final = 6.6
 _HEIGHT_IN: Final = 2.7
 _DAY_S: Final = 86_400
-_STYLE: Final = {
+STYLE: Final = {
     "font.family": "sans-serif",
     "font.size": 9,
     "svg.fonttype": "none",  # text stays text: it can be searched, and looks like the page
@@ -111,7 +111,7 @@ def _worst(axes: Axes, report: Report) -> None:
 
 
 def _drawn(name: str, draw: Callable[[Axes, Report], None], report: Report) -> str:
-    with mpl.rc_context(dict[Any, Any](_STYLE)):
+    with mpl.rc_context(dict[Any, Any](STYLE)):
         figure = Figure(figsize=(_WIDTH_IN, _HEIGHT_IN), layout="constrained")
         draw(figure.subplots(), report)
         target = io.StringIO()

@@ -57,7 +57,7 @@ class KafkaSource:
     def table(self, spark: SparkSession, name: str, *, containing: str | None = None) -> DataFrame:
         """Returns the client's `dead_letters`, or the whole `ledger`, because it says what was replayed to anybody."""
         limits = self._limits
-        records = self._records(spark, self._ranges(name))
+        records = read_ranges(spark, self._settings, self._ranges(name))
         if containing is not None:
             records = records.where(F.contains(F.col("value"), F.lit(containing.encode())))
         if name != DEAD_LETTERS.name:
@@ -106,24 +106,26 @@ class KafkaSource:
         for topic in dict.fromkeys(one.topic for one in ranges):
             self._read[topic] = [one for one in ranges if one.topic == topic]
 
-    def _records(self, spark: SparkSession, ranges: list[OffsetRange]) -> DataFrame:
-        partitions: dict[str, list[int]] = defaultdict(list)
-        starts: dict[str, dict[str, int]] = defaultdict(dict)
-        ends: dict[str, dict[str, int]] = defaultdict(dict)
-        for one in ranges:
-            partitions[one.topic].append(one.partition)
-            starts[one.topic][str(one.partition)] = one.start
-            ends[one.topic][str(one.partition)] = one.end
-        options = {
-            "assign": json.dumps(partitions),
-            "startingOffsets": json.dumps(starts),
-            "endingOffsets": json.dumps(ends),
-            "includeHeaders": "true",
-            "failOnDataLoss": "false",  # retention may delete what was about to be read
-            "kafka.isolation.level": "read_committed",
-            **self._settings.kafka.spark_options(),
-        }
-        return spark.read.format("kafka").options(**options).load()
+
+def read_ranges(spark: SparkSession, settings: "Settings", ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Returns the records of some ranges, with the columns of Kafka's source."""
+    partitions: dict[str, list[int]] = defaultdict(list)
+    starts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for one in ranges:
+        partitions[one.topic].append(one.partition)
+        starts[one.topic][str(one.partition)] = one.start
+        ends[one.topic][str(one.partition)] = one.end
+    options = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",  # retention may delete what was about to be read
+        "kafka.isolation.level": "read_committed",
+        **settings.kafka.spark_options(),
+    }
+    return spark.read.format("kafka").options(**options).load()
 
 
 def _are_many(ranges: list[OffsetRange]) -> bool:
