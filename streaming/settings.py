@@ -79,6 +79,7 @@ class TopicSettings(Topics):
     """Names of the topics, and how `inflight topics` creates them."""
 
     leases: str = "inflight.leases"
+    campaigns: str = "inflight.campaigns"
     prefix: str = Setting(
         "the topics are called PREFIX.messages, PREFIX.events, …; two installations can share a Kafka", check=_check_prefix
     ).default("inflight")
@@ -90,7 +91,7 @@ class TopicSettings(Topics):
     retention: RetentionSettings = Setting().default(RetentionSettings())
 
     def __post_init__(self) -> None:
-        for name in ("leases", *(field.name for field in fields(Topics))):
+        for name in ("leases", "campaigns", *(field.name for field in fields(Topics))):
             object.__setattr__(self, name, f"{self.prefix}.{name.replace('_', '-')}")
 
 

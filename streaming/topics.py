@@ -1,11 +1,11 @@
 """The topics: how they are created, and which settings of existing ones would lose data.
 
-All but `inflight.publications` and `inflight.retained` are keyed by client id. `inflight.messages` and `inflight.events` are the
-engine's input: what is gone from them before the engine has read it is lost, so compaction (which keeps one record of a client)
-and short retention are refused there. `inflight.throttle`, `inflight.leases`, `inflight.routes`, `inflight.presence`,
-`inflight.subscriptions` and `inflight.retained` are tables, so they are compacted and must be. Each record has the time at which
-the broker got it (LogAppendTime). Kafka deletes by that time and refuses a record from the future, messages expire by it, and
-gateways learn from it what time it is for all of them.
+All but `inflight.publications`, `inflight.retained` and `inflight.campaigns` are keyed by client id. `inflight.messages` and
+`inflight.events` are the engine's input: what is gone from them before the engine has read it is lost, so compaction (which keeps
+one record of a client) and short retention are refused there. `inflight.throttle`, `inflight.leases`, `inflight.routes`,
+`inflight.presence`, `inflight.campaigns`, `inflight.subscriptions` and `inflight.retained` are tables, so they are compacted and
+must be. Each record has the time at which the broker got it (LogAppendTime). Kafka deletes by that time and refuses a record from
+the future, messages expire by it, and gateways learn from it what time it is for all of them.
 """
 
 import time
@@ -34,7 +34,7 @@ _TIMESTAMP_TYPE: Final = "message.timestamp.type"
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _COMMANDS_RETENTION_MS: Final = DAY
 """What no gateway has read by then is sent again by the session."""
-_PARTITIONS: Final = {"throttle": 4, "leases": 1, "subscriptions": 4, "retained": 4, "presence": 4}
+_PARTITIONS: Final = {"throttle": 4, "leases": 1, "subscriptions": 4, "retained": 4, "presence": 4, "campaigns": 1}
 """Each reader of these tables reads all of them."""
 _PARTITIONS_OF: Final = {"ledger": "messages", "routes": "messages"}
 """Topics that have as many as another one: the ledger grows with the messages, and a router reads both messages and routes."""
@@ -51,7 +51,7 @@ _BROKERS_TIME: Final = {
     "leases": "the connections of a device are put in order by the clocks of the gateways",
 }
 _ANY_TIME: Final = "Kafka deletes records of a writer whose clock is behind, and refuses those of one whose clock is ahead"
-_TABLES: Final = ("throttle", "leases", "routes", "presence", "subscriptions", "retained")
+_TABLES: Final = ("throttle", "leases", "routes", "presence", "campaigns", "subscriptions", "retained")
 _OF_ALL: Final = (
     "messages",
     "events",
@@ -64,6 +64,7 @@ _OF_ALL: Final = (
     "leases",
     "routes",
     "presence",
+    "campaigns",
 )
 _OF_ROUTING: Final = ("subscriptions", "publications", "retained")
 """Topics that only `routing.enabled` needs."""

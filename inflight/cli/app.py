@@ -6,7 +6,19 @@ from typing import Annotated, Final
 import typer
 
 import inflight
-from inflight.cli import administration, client, history, presence, processes, routing, sending, sessions, spans, users
+from inflight.cli import (
+    administration,
+    campaign,
+    client,
+    history,
+    presence,
+    processes,
+    routing,
+    sending,
+    sessions,
+    spans,
+    users,
+)
 from inflight.cli.extras import extra_not_installed
 from inflight.cli.status import command as status
 from inflight.cli.status import console
@@ -60,6 +72,7 @@ app.command()(client.client)
 app.command()(spans.spans)
 app.command()(presence.presence)
 history.add_to(app)
+app.add_typer(campaign.app, name="campaign")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")
 

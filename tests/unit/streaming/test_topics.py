@@ -48,7 +48,7 @@ def test_a_topic_that_inflight_created_has_no_fault_on_one_broker(plan: TopicPla
 
 
 def test_only_the_tables_are_compacted() -> None:
-    tables = ("throttle", "leases", "routes", "presence", "subscriptions", "retained")
+    tables = ("throttle", "leases", "routes", "presence", "campaigns", "subscriptions", "retained")
     assert compacted(PLANS.values()) == [f"inflight.{name}" for name in tables]
 
 
