@@ -50,7 +50,7 @@ from state.events import (
 from state.inbound.inbound import SessionInbound
 from state.inbound.wills import PendingWill, pending_will, publish_will
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
-from state.outbound import acknowledgements, admission, cancellation, endings, retransmission, transmission
+from state.outbound import acknowledgements, admission, cancellation, collapsing, endings, retransmission, transmission
 from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
@@ -479,6 +479,8 @@ class Session:
 
     def _pass_time(self, activation: Activation) -> None:
         endings.drop_expired(self.outbound, self.connection, activation)
+        if self.outbound.queue.has_repeated_keys:
+            collapsing.drop_superseded(self.outbound, self.connection, activation)
         abandoned = self.inbound.abandon_overdue(self.settings.await_rel_timeout_ms, activation)
         connection = self.connection
         if connection is not None and abandoned:

@@ -9,10 +9,7 @@
    refuses the new message (`reject`). Before that, slots that were freed earlier in the activation are filled: no message is lost
    while there is a slot for one.
 6. Rules 2 and 5 are suspended, and the queue grows, while a gateway may be sending messages by the fast path.
-7. A message that is accepted replaces those with the same collapse key that wait in the queue. It takes their place, so that a
-   key which is updated all the time is sent no later than others. If an earlier one with the key is in flight, or a gateway may
-   be sending one, the new one is the last of the queue: the earlier one can return, and must not follow it. A dead letter that
-   returns replaces nothing, because it is older than what waits.
+7. A message that is accepted replaces those with the same collapse key that wait in the queue (state/outbound/collapsing.py).
 8. A message with `deliver-at` in the future waits aside (state/outbound/scheduled.py). The other rules hold when it is due.
 
 QoS here is `Delivery.qos`: the message's, lowered by the client's subscriptions at the time of acceptance. That of a routed
@@ -26,6 +23,7 @@ from state.dead_letters.dead_letter import return_id
 from state.events import MessageRefused, MessageReturned, MessageSubmitted
 from state.model import Message, Outcome, Position, QoS
 from state.outbound.cancellation import unsent
+from state.outbound.collapsing import finish_replaced, replaced_by, take_place
 from state.outbound.endings import drop_expired
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
@@ -165,18 +163,6 @@ def _admit(
     return True
 
 
-def replaced_by(outbound: SessionOutbound, message: Message, connection: SessionConnection | None) -> list[Delivery]:
-    """Returns what the message replaces in the queue (rule 7). What a gateway may be sending counts as in flight."""
-    waiting = outbound.queue.with_key(collapse_key(message))
-    return [each for each in waiting if connection is None or not connection.may_be_sending(each.position)]
-
-
-def finish_replaced(newer: Delivery, replaced: list[Delivery], activation: Activation) -> None:
-    """Ends messages that were removed because a newer one with their collapse key was accepted."""
-    for delivery in replaced:
-        activation.finish(delivery, Outcome.REPLACED, detail=f"by {newer.message.message_id}, which has the same collapse-key")
-
-
 def _schedule(outbound: SessionOutbound, message: Message, due_ms: int, activation: Activation) -> bool:
     """Puts a message aside until it is due. Returns False if there is no room (state/outbound/scheduled.py, rule 3)."""
     scheduled, settings = outbound.scheduled, outbound.settings
@@ -238,8 +224,8 @@ def _enqueue(
         for older in replaced or ():
             queue.put_back(older)
         return False
-    if replaced and not _may_return(outbound, delivery):
-        delivery.order = min(older.order for older in replaced)
+    if replaced:
+        take_place(outbound, delivery, replaced)
         queue.put_back(delivery)
     else:
         queue.append(delivery)
@@ -247,12 +233,6 @@ def _enqueue(
     if replaced:
         finish_replaced(delivery, replaced, activation)
     return True
-
-
-def _may_return(outbound: SessionOutbound, newer: Delivery) -> bool:
-    """Returns True if an earlier message with the same collapse key is in the queue or could return to it (rule 7)."""
-    key = collapse_key(newer.message)
-    return bool(outbound.queue.with_key(key)) or any(collapse_key(entry.delivery.message) == key for entry in outbound.window)
 
 
 def _make_room(outbound: SessionOutbound, delivery: Delivery, activation: Activation) -> bool:

@@ -30,7 +30,7 @@ class MessageQueue:
         passed_over: How often in a row each waiting priority was passed over.
     """
 
-    __slots__ = ("_by_key", "_length", "_levels", "_qos0", "max_bytes", "max_len", "passed_over", "size_bytes")
+    __slots__ = ("_by_key", "_length", "_levels", "_qos0", "_repeated", "max_bytes", "max_len", "passed_over", "size_bytes")
 
     def __init__(self, *, max_len: int, max_bytes: int) -> None:
         self.max_len = max_len
@@ -39,6 +39,7 @@ class MessageQueue:
         self.passed_over: dict[int, int] = {}
         self._levels: dict[int, deque[Delivery]] = {}
         self._by_key: dict[bytes, list[Delivery]] = {}
+        self._repeated = 0
         self._length = 0
         self._qos0 = 0
 
@@ -64,6 +65,15 @@ class MessageQueue:
     def has_keys(self) -> bool:
         """Says that a message with a collapse key waits."""
         return bool(self._by_key)
+
+    @property
+    def has_repeated_keys(self) -> bool:
+        """Says that several messages with one collapse key wait."""
+        return self._repeated > 0
+
+    def repeated_keys(self) -> list[bytes]:
+        """Returns the collapse keys with which several messages wait."""
+        return [key for key, found in self._by_key.items() if len(found) > 1] if self._repeated else []
 
     def with_key(self, key: bytes | None) -> list[Delivery]:
         """Returns the messages with this collapse key; none for None."""
@@ -204,8 +214,10 @@ class MessageQueue:
         found = self._by_key.setdefault(key, [])
         if sign > 0:
             found.append(delivery)
+            self._repeated += len(found) == 2
             return
         del found[next(i for i, candidate in enumerate(found) if candidate is delivery)]
+        self._repeated -= len(found) == 1
         if not found:
             del self._by_key[key]
 

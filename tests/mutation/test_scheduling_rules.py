@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from state import session_codec
-from state.outbound import admission, cancellation, endings
+from state.outbound import admission, cancellation, collapsing, endings
 from state.outbound.fast_path import adoption, grants
 from state.outbound.message_queue import MessageQueue
 from state.outbound.outbound import SessionOutbound
@@ -35,6 +35,17 @@ def all_with_the_key(_: Any) -> Any:
     return lambda outbound, message, connection: outbound.queue.with_key(scheduling.collapse_key(message))
 
 
+def giving_property(value: Any) -> Callable[[Any], Any]:
+    return lambda _: property(lambda self: value)
+
+
+def whatever_is_in_flight(_: Any) -> Any:
+    def take_place(outbound: Any, newer: Any, replaced: Any) -> None:
+        newer.order = min(older.order for older in replaced)
+
+    return take_place
+
+
 def without_fence(original: Any) -> Any:
     return lambda outbound, message_id, connection, activation: original(outbound, message_id, None, activation)
 
@@ -57,8 +68,10 @@ def without_rate(original: Any) -> Any:
 MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "collapse: nothing is replaced": (MessageQueue, "with_key", giving([])),
     "collapse: what a gateway may be sending is replaced": (admission, "replaced_by", all_with_the_key),
-    "collapse: the newer one is always the last": (admission, "_may_return", giving(True)),
-    "collapse: an earlier one in flight may follow it": (admission, "_may_return", giving(False)),
+    "collapse: the newer one is always the last": (admission, "take_place", giving(None)),
+    "collapse: an earlier one in flight may follow it": (admission, "take_place", whatever_is_in_flight),
+    "collapse: what is left waits": (collapsing, "drop_superseded", giving(None)),
+    "collapse: the path stays open": (MessageQueue, "has_keys", giving_property(False)),
     "collapse: one from the fast path replaces nothing": (adoption, "replaced_by", giving([])),
     "collapse: a dead letter that returns replaces": (admission, "_admit", with_arguments(replaces=True)),
     "collapse: without an outcome": (admission, "finish_replaced", giving(None)),

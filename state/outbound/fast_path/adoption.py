@@ -18,7 +18,8 @@ from state.connection import SessionConnection
 from state.errors import SessionMisuse
 from state.events import FastSent
 from state.model import Outcome, QoS
-from state.outbound.admission import finish_replaced, new_delivery, replaced_by
+from state.outbound.admission import new_delivery
+from state.outbound.collapsing import finish_replaced, replaced_by
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.outbound.outbound import SessionOutbound
 from state.outbound.retransmission import give_attempt_back

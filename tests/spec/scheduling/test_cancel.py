@@ -51,7 +51,7 @@ def test_all_messages_with_the_id_are_taken_back() -> None:
 def test_what_a_gateway_may_be_sending_is_decided_on_when_the_path_is_closed() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", at=at(2)).submit("c", at=at(3))
     s.sees()
-    assert s.cancel("b", at=at(4)).puback(2).sees() == [], "nothing leaves the queue before"
+    assert s.cancel("b", at=at(4)).puback(2).sees() == ["CLOSE PATH"], "nothing leaves the queue before"
     assert (s.queued, refusals(s)) == (["b", "c"], [])
     assert s.path_closed().sees() == ["PUBLISH 3 c", "OPEN 4"]
     assert s.outcomes["b"] is Outcome.CANCELLED

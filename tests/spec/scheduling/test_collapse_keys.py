@@ -31,10 +31,25 @@ def test_an_earlier_one_that_is_refused_never_follows_the_newest() -> None:
     assert s.queued == ["k1"]
     s.submit("b").submit("k3", headers=K)
     assert s.queued == ["b", "k3"], "k2 is in flight, and may return"
+    assert s.outcomes == {"k1": Outcome.REPLACED}
     s.puback(2, reason_code=0x97)
-    assert s.queued == ["k2", "b", "k3"]
+    assert (s.queued, s.outcomes.get("k2")) == (["k2", "b", "k3"], None), "without positions it might be a dead letter"
     s.submit("k4", headers=K)
     assert s.queued == ["k4", "b"], "nothing is in flight, and it replaces both"
+
+
+def test_an_earlier_one_that_is_refused_ends_if_a_newer_one_waits() -> None:
+    s = Scenario(max_inflight=1).connect(version=5).submit("k1", at=at(1), headers=K).submit("k2", at=at(2), headers=K)
+    assert (s.queued, s.outcomes) == (["k2"], {})
+    s.puback(1, reason_code=0x97)
+    assert (s.queued, s.outcomes) == (["k2"], {"k1": Outcome.REPLACED})
+
+
+def test_a_dead_letter_beside_a_newer_message_stays_for_ever() -> None:
+    s = Scenario().submit("k1", at=at(1), headers=K)
+    s.handle(MessageReturned(message=message("old", headers=K, accepted_ms=START_MS), return_id="r"))
+    assert s.submit("a", at=at(2)).queued == ["k1", "old", "a"]
+    assert s.submit("k2", at=at(3), headers=K).queued == ["k2", "a"]
 
 
 def test_one_that_waits_again_after_a_refusal_is_replaced() -> None:
@@ -82,9 +97,18 @@ def test_what_a_gateway_may_be_sending_counts_as_in_flight() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("k1", at=at(2), headers=K).submit("b", at=at(3))
     s.submit("k2", at=at(4), headers=K)
     assert (s.queued, s.outcomes) == (["k1", "b", "k2"], {"first": Outcome.DELIVERED})
-    s.path_closed().submit("k3", at=at(5), headers=K)
-    assert s.queued == ["k3", "b"]
-    assert (s.outcomes["k1"], s.outcomes["k2"]) == (Outcome.REPLACED, Outcome.REPLACED)
+    assert "CLOSE PATH" in s.sees(), "it stays open while others wait, and would do so for ever"
+    s.path_closed()
+    assert (s.queued, s.outcomes["k1"]) == (["b", "k2"], Outcome.REPLACED)
+    s.submit("k3", at=at(5), headers=K)
+    assert (s.queued, s.outcomes["k2"]) == (["b", "k3"], Outcome.REPLACED)
+
+
+def test_what_a_gateway_has_sent_meanwhile_is_not_replaced() -> None:
+    s = opened(max_inflight=1).submit("a", at=at(1)).submit("k1", at=at(2), headers=K).submit("k2", at=at(3), headers=K)
+    s.fast_sent("k1", Y, at=at(2), previous=1, headers=K).path_closed()
+    assert (s.queued, s.packet_ids) == (["k2"], [2, Y])
+    assert "k1" not in s.outcomes
 
 
 def test_one_that_was_sent_by_the_fast_path_replaces_what_waits() -> None:

@@ -180,10 +180,10 @@ def test_what_only_the_session_decides_breaks_the_chain() -> None:
         path = fast_path()
         granted(path, 2, 4)
         given = OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=900, headers=headers)
-        assert path.offer(given, False, 900, 900) is refusal
-        assert offer(path, 2, 6) is OfferRefusal.BROKEN
+        assert offered(path, given) is refusal
+        assert not isinstance(offer(path, 2, 6), TakenOffer), "it goes after the session has handled that"
         granted(path, 2, 5)
-        take(path, 2, 6)
+        assert isinstance(path.take_next(False, 900), TakenOffer)
 
 
 def test_a_collapse_key_keeps_no_message_from_the_fast_path() -> None:
@@ -191,7 +191,7 @@ def test_a_collapse_key_keeps_no_message_from_the_fast_path() -> None:
     granted(path, 2, 4)
     headers = (("mqtt-topic", b"t"), ("collapse-key", b"k"))
     given = OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=900, headers=headers)
-    taken = path.offer(given, False, 900, 900)
+    taken = offered(path, given)
     assert isinstance(taken, TakenOffer)
     assert taken.sent.message.headers == (("collapse-key", b"k"),)
 
