@@ -6,14 +6,13 @@ import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
 from enum import Enum
-from pathlib import Path
 from typing import Final
 
 from docs.generate.markdown import NOTE, linked, table
+from docs.generate.source import modules, text_of
 from state.commands import Transition
 from state.model import DEAD_LETTERED, Outcome, ReasonCode
 
-_ROOT: Final = Path(__file__).parent.parent.parent
 _ENDINGS: Final = ("CloseReason", "ProtocolViolation", "ConnectionRefused")
 _HEAD: Final = f"""# Outcomes and reason codes
 
@@ -102,13 +101,15 @@ def documented(kind: type[Enum]) -> Iterator[tuple[Enum, str]]:
 def ends_of_connections() -> dict[str, list[str]]:
     """Returns the texts of all ends that name a code, by the name of the code."""
     found: dict[str, list[str]] = defaultdict(list)
-    for path in sorted([*(_ROOT / "sinks" / "mqtt").rglob("*.py"), _ROOT / "state" / "session.py"]):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for where, tree in modules():
+        if not where.startswith("sinks/mqtt/") and where != "state/session.py":
+            continue
+        for node in ast.walk(tree):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _ENDINGS and node.args:
                 named = [
                     argument for argument in (*node.args[1:], *(keyword.value for keyword in node.keywords)) if _code(argument)
                 ]
-                text = _text(node.args[0])
+                text = text_of(node.args[0])
                 code = _code(named[0]) if named else "PROTOCOL_ERROR" if node.func.id == "ProtocolViolation" else ""
                 if text and code and text not in found[code]:
                     found[code].append(text)
@@ -121,11 +122,3 @@ def _code(node: ast.expr) -> str:
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "ReasonCode"
         else ""
     )
-
-
-def _text(node: ast.expr) -> str:
-    if isinstance(node, ast.Constant) and isinstance(node.value, str):
-        return node.value
-    if isinstance(node, ast.JoinedStr):
-        return "".join(str(part.value) if isinstance(part, ast.Constant) else "…" for part in node.values)
-    return ""

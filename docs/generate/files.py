@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docs.generate import alerts, codes, commands, configuration, drawings, python_api, receipts, records, state_diagram
+from docs.generate import alerts, codes, commands, configuration, drawings, errors, python_api, receipts, records, state_diagram
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
@@ -16,6 +16,8 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/reference/codes.md": codes.page,
     "docs/reference/alerts.md": alerts.page,
     "docs/reference/python.md": python_api.page,
+    "docs/reference/errors.md": errors.page,
+    "docs/reference/log_events.md": errors.events_page,
     "docs/pictures/architecture.svg": drawings.architecture,
     "docs/pictures/ways.svg": drawings.ways,
     "docs/pictures/to_the_client.svg": drawings.outbound,

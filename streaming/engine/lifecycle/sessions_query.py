@@ -245,5 +245,5 @@ def _failure(query: StreamingQuery) -> QueryFailed:
     return QueryFailed(
         f"the query {query.name!r} died: {_SPARKS_ADVICE.sub('', cause)}\n"
         "Start the engine again: it goes on from its last complete micro-batch. If it dies again with the same words, look at "
-        "logs/spark.log in the data directory and at docs/operate/run.md."
+        "logs/spark.log in the data directory and at docs/operate/troubleshoot.md."
     )

@@ -177,7 +177,7 @@ def end_process(data_dir: Path, reason: str) -> None:
         "query_hangs",
         reason=reason,
         action="the engine ends, and goes on from its checkpoint when it is started again; if that happens again, look at "
-        "logs/spark.log and docs/operate/run.md, and raise engine.hangs_after_ms if it was only slow",
+        "logs/spark.log and docs/operate/troubleshoot.md, and raise engine.hangs_after_ms if it was only slow",
     )
     before = Hangs.read(data_dir)
     at = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
