@@ -225,6 +225,12 @@ def test_the_front_page_is_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 120
 
 
+def test_every_test_that_the_page_of_verification_names_exists() -> None:
+    named = set(re.findall(r"(?<![\w/])(?:tests|trials)/[\w/]+(?:\.py)?", TEXTS["docs/project/verification.md"]))
+    assert len(named) > 100
+    assert sorted(path for path in named if not (ROOT / path).exists()) == []
+
+
 WALKS = ("To the device", "To the device, by a micro-batch", "From the device", "From device to device")
 
 
