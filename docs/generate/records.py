@@ -38,7 +38,8 @@ version may add headers and fields; it changes none. The code has written the ex
 | [`inflight.throttle`](#inflightthrottle) | the engine | backends |
 | [`inflight.ledger`](#inflightledger) | the engine | `inflight trace`, the archive |
 
-The other topics are Inflight's own: `events`, `commands`, `routes`, `leases`, `subscriptions` and `retained`.
+The other topics are Inflight's own: `events`, `commands`, `routes`, `leases`, `subscriptions`, `retained` and
+`campaigns`.
 """
 _TIME: Final = 1_767_225_600_000
 _TOPICS: Final = Topics()
