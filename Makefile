@@ -142,10 +142,7 @@ test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## Wi
 
 .PHONY: examples
 examples: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## Run every program of examples/ against a real system
-	@$(call step,examples,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -q -k "example or of_the_docs" $(EXAMPLE_TESTS))
-
-EXAMPLE_TESTS := tests/integration/up/test_backend.py tests/integration/up/test_examples.py tests/integration/gateway/test_tls.py \
-	tests/integration/interop/test_interop.py tests/integration/bridge/test_bridge_mosquitto.py tests/integration/kafka/test_producer_routing.py
+	@$(call step,examples,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -q -k "example or of_the_docs or test_tracing" tests/integration)
 
 .PHONY: test-wheel
 test-wheel: jars ## The built wheel in a virtual environment of its own: import, command, `inflight up`

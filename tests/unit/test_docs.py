@@ -231,6 +231,13 @@ def test_every_test_that_the_page_of_verification_names_exists() -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
+def test_a_test_runs_every_example() -> None:
+    examples = [Path(name).name for name in TEXTS if name.startswith("examples/")]
+    running = "".join(text for name, text in TEXTS.items() if name.startswith("tests/integration/"))
+    assert len(examples) > 10
+    assert [example for example in examples if f'"{example}"' not in running] == []
+
+
 WALKS = ("To the device", "To the device, by a micro-batch", "From the device", "From device to device")
 
 
