@@ -112,6 +112,7 @@ def receipt(client_id: str, outcome: Outcome, outcome_ms: int = 1) -> Receipt:
         deaths=0,
         correlation_data=None,
         fast_path=False,
+        traceparent=None,
     )
 
 
