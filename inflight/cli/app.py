@@ -18,6 +18,7 @@ from inflight.cli import (
     sessions,
     spans,
     users,
+    what_if,
 )
 from inflight.cli.extras import extra_not_installed
 from inflight.cli.status import command as status
@@ -72,6 +73,7 @@ app.command()(client.client)
 app.command()(spans.spans)
 app.command()(presence.presence)
 history.add_to(app)
+app.command()(what_if.what_if)
 app.add_typer(campaign.app, name="campaign")
 app.add_typer(sessions.app, name="sessions")
 app.add_typer(users.app, name="users")

@@ -1,6 +1,7 @@
 """Defines the records of `inflight.ledger`: the transitions of a client's messages.
 
 Key: the client id. No headers. Value: a JSON array of `LedgerRow`, one record for all rows of a client in a micro-batch.
+A record with an empty key says which offsets micro-batches have read (`transition` is `micro_batch`).
 """
 
 from collections.abc import Iterator, Sequence
