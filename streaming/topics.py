@@ -130,6 +130,11 @@ class TopicReport:
     topics: tuple[ActualTopic, ...] = field(default=())
     cluster_id: str = ""
 
+    @property
+    def partitions(self) -> dict[str, int]:
+        """Returns their numbers by topic."""
+        return {topic.name: topic.partitions for topic in self.topics}
+
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
     """The topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""

@@ -35,6 +35,7 @@ def up(
     ] = None,
     config: Config = None,
     overrides: Overrides = None,
+    standby: Annotated[bool, typer.Option("--standby", help="Start a second engine that waits (docs/operate/standby.md).")] = False,
 ) -> None:
     """Run everything on this machine: a real Kafka, the engine, a gateway and the console, until Ctrl-C.
 
@@ -76,12 +77,24 @@ def up(
         console=serves_console(settings),
         is_console_port_free=settings.console.port == 0,
         nice=settings.engine.nice,
+        standby=standby,
+        standby_overrides=("metrics.engine_port=0",) if settings.metrics.engine_port > 0 else (),
     )
     asyncio.run(Supervisor(options, jars, say=report, announce=announce).run())
 
 
-def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir = None, json_logs: JsonLogs = False) -> None:
+def engine(
+    config: Config = None,
+    overrides: Overrides = None,
+    data_dir: DataDir = None,
+    json_logs: JsonLogs = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Wait with Spark started while another engine works, and take over when it is gone.")
+    ] = False,
+) -> None:
     """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works.
+
+    With --standby it prints `ready standby` while it waits for another engine with the same checkpoint (docs/operate/standby.md).
 
     Policies, exchanges and session settings are reloaded when the configuration file changes, and on SIGHUP.
     """
@@ -109,10 +122,10 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
             os.write(2, b"inflight: interrupted during the start; nothing is lost\n")
             os._exit(_SIGNALLED + number)
 
-    def ready() -> None:
+    def ready(role: str) -> None:
         nonlocal is_ready
         is_ready = True
-        say(f"ready engine{served}")
+        say(f"ready {role}{served}")
 
     for number in signal.SIGINT, signal.SIGTERM:
         signal.signal(number, interrupt)
@@ -120,6 +133,7 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
+    from streaming.engine.lifecycle.standby import Standby
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
     from streaming.engine.watching.full_disk import free_disk_of, naming_full_disks
@@ -128,14 +142,23 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     from streaming.engine.watching.watchdog import report_hangs
     from streaming.spark_internals.jvm import under_spark_submit
 
-    ends = EndCounter(settings)
+    ends = EndCounter(settings, is_standby=standby)
     at_interrupt.append(ends.stop_asked)
+    health = EngineHealth(settings)
     collector = EngineCollector(
+        is_standby=lambda: health.is_standby,
         hangs=report_hangs(settings.engine.data_dir).count,
         ends_in_a_row=lambda: ends.count,
         free_disk_bytes=free_disk_of(settings.checkpoint_location),
     )
-    health = EngineHealth(settings)
+
+    def wait() -> None:
+        health.is_standby = True
+        ready("standby")
+
+    def take_over() -> None:
+        health.is_standby = False
+        ends.begin()
 
     def observe(batch: "BatchProgress") -> None:
         collector.observe(batch)
@@ -149,8 +172,9 @@ def engine(config: Config = None, overrides: Overrides = None, data_dir: DataDir
         run_engine(
             settings,
             jars=None if under_spark_submit() else spark_jars(),
-            on_ready=ready,
+            on_ready=partial(ready, "engine"),
             stop=stop,
+            standby=Standby(on_wait=wait, on_takeover=take_over) if standby else None,
             on_progress=observe,
             on_leases=collector.observe_leases,
             on_lag=collector.observe_lag,

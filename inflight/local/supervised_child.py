@@ -24,11 +24,14 @@ from streaming.engine.watching.processes import lower_priority_of
 from streaming.engine.watching.watchdog import HUNG
 
 READY: Final = "ready"
-"""The first word of the line by which a child says that it works; `key=value` words may follow."""
+"""The first word of the line by which a child says that it works; its role and `key=value` words may follow."""
+STANDBY: Final = "standby"
+"""The role of an engine that waits for another one to be gone."""
 
 FIRST_PAUSE_S: Final = 0.5
 LONGEST_PAUSE_S: Final = 30.0
 _WATCH_S: Final = 0.5
+_RESTART_WAIT_S: Final = 15.0
 _LAST_WORDS_S: Final = 1.0
 _STOP_DURING_START_S: Final = 3.0
 """A process that is not ready has no connection to end and no micro-batch to finish, so it need not get longer."""
@@ -38,7 +41,10 @@ _LONGEST_LINE_BYTES: Final = 1 << 20
 
 
 class SupervisedChild:
-    """Runs `inflight ARGUMENTS`. words: those of its newest ready line. ready: set once it has been ready."""
+    """Runs `inflight ARGUMENTS`. ready: set once it has been ready.
+
+    Of its newest ready line, words has what is after the equals signs, and role the first word without one.
+    """
 
     def __init__(
         self,
@@ -51,6 +57,7 @@ class SupervisedChild:
         on_change: Callable[[], None] = lambda: None,
         hint: Callable[[], str] = lambda: "",
         longest_pause_s: Callable[[], float] = lambda: LONGEST_PAUSE_S,
+        may_restart: Callable[[], bool] = lambda: True,
     ) -> None:
         """Starts nothing yet.
 
@@ -58,13 +65,15 @@ class SupervisedChild:
             arguments: Made anew for each start.
             say: Told what happens, for people.
             log: Gets its output; None = our standard error.
-            nice: Its nice value, from its first ready line on: nobody is served before, so nothing has to come first.
+            nice: Its nice value, once it is ready and no standby: before that, devices wait for it.
             on_change: Called when it has gone, and when it is back.
             hint: Says for people what may have ended it.
             longest_pause_s: Limits the pause before a restart.
+            may_restart: False lets a restart wait, at most for `_RESTART_WAIT_S`.
         """
         self.name = name
         self.words: dict[str, str] = {}
+        self.role = ""
         self.ready = asyncio.Event()
         self._arguments = arguments
         self._say = say
@@ -73,6 +82,7 @@ class SupervisedChild:
         self._on_change = on_change
         self._hint = hint
         self._longest_pause_s = longest_pause_s
+        self._may_restart = may_restart
         self._process: asyncio.subprocess.Process | None = None
         self._is_up = False
         """True from its ready line to its end."""
@@ -84,11 +94,14 @@ class SupervisedChild:
         """Returns its process id, or None while it is being restarted."""
         return None if self._process is None else self._process.pid
 
-    def metrics(self) -> Iterator[tuple[str, str]]:
-        """Yields name and HOST:PORT of each process that serves its metrics: itself, or those that it has started."""
+    def metrics(self, name: str | None = None) -> Iterator[tuple[str, str]]:
+        """Yields name and HOST:PORT of each process that serves its metrics: itself, or those that it has started.
+
+        name: None = its own.
+        """
         addresses = self.words.get("metrics", "").split(",")
         for number, address in enumerate(filter(None, addresses), start=1):
-            yield child_name(self.name, number, len(addresses)), address
+            yield child_name(name or self.name, number, len(addresses)), address
 
     async def run(self) -> None:
         """Starts it again and again. Raises ChildProcessFailed when it does not become ready the first time.
@@ -110,6 +123,9 @@ class SupervisedChild:
                 f"{see}{self._hint()}"
             )
             await asyncio.sleep(pause_s)
+            deadline_s = time.monotonic() + _RESTART_WAIT_S
+            while not self._may_restart() and time.monotonic() < deadline_s:  # noqa: ASYNC110 - asks other processes
+                await asyncio.sleep(_WATCH_S)
             self._failed_starts += 1
 
     def send_signal(self, number: signal.Signals) -> None:
@@ -140,9 +156,7 @@ class SupervisedChild:
     async def _run_once(self) -> int:
         """Starts it, waits until it ends, and returns its status."""
         with self._standard_error() as standard_error:
-            command = bound_to_parent(
-                [sys.executable, "-m", "inflight", *self._arguments()], nice=self._nice if self.ready.is_set() else 0
-            )
+            command = bound_to_parent([sys.executable, "-m", "inflight", *self._arguments()])
             # Our own pipe: with one of asyncio's, `wait` returns only when all that the child has started has closed it, too.
             reading, writing = os.pipe()
             output = os.fdopen(reading, "rb", buffering=0)
@@ -162,7 +176,7 @@ class SupervisedChild:
         reader = asyncio.create_task(self._read_output(process.pid, output))
         try:
             status = await process.wait()
-            self._process, self._is_up = None, False
+            self._process, self._is_up, self.role = None, False, ""
             # What the child has started itself (Spark's JVM) must not work on the same checkpoint beside its successor.
             kill_group(process.pid)
             await asyncio.wait([reader], timeout=_LAST_WORDS_S)
@@ -184,13 +198,15 @@ class SupervisedChild:
                     self._write_log(line)
                     continue
                 too_late.cancel()
-                self._failed_starts, self._is_up = 0, True
+                was_up, self._failed_starts, self._is_up = self._is_up, 0, True
                 self.words = dict(word.split("=", 1) for word in words[1:] if "=" in word)
-                if not self.ready.is_set() and self._nice:
+                self.role = next((word for word in words[1:] if "=" not in word), "")
+                if self._nice and self.role != STANDBY:
                     lower_priority_of(pid, self._nice)
                 if self.ready.is_set():
                     self._on_change()
-                    self._say(f"the {self.name} is back after {time.monotonic() - started:.1f} s")
+                    back = f"is back after {time.monotonic() - started:.1f} s"
+                    self._say(f"the {self.name} {f'works as the {self.role} now' if was_up else back}")
                 self.ready.set()
         finally:
             too_late.cancel()

@@ -1,7 +1,8 @@
 """Runs `inflight up`: Kafka, engine, gateway and console as child processes, in order, until it is told to stop.
 
-Start: 1. lock the data directory; 2. Kafka; 3. topics; 4. engine and gateway together; 5. say `ready`; 6. the console.
-Stop: console, gateway (devices get DISCONNECT), engine (its last micro-batch ends), Kafka.
+Start: 1. lock the data directory; 2. Kafka; 3. topics; 4. engine and gateway together; 5. say `ready`; 6. the console, and a
+standby if there is to be one. It is an engine like the first one, and whichever of the two is killed waits after its restart.
+Stop: console, gateway (devices get DISCONNECT), the engine that waits, the one that works (its last micro-batch ends), Kafka.
 
 A child that ends by itself is started again (inflight/local/supervised_child.py): the engine goes on from its checkpoint, the
 gateway's devices reconnect, Kafka keeps its port. If the console cannot be started, the others go on.
@@ -11,7 +12,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -24,7 +25,7 @@ from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars
 from inflight.local.remembered_ports import RememberedPorts
 from inflight.local.start_watch import PATIENCE_S
-from inflight.local.supervised_child import FIRST_PAUSE_S, LONGEST_PAUSE_S, SupervisedChild, until_stopped
+from inflight.local.supervised_child import FIRST_PAUSE_S, LONGEST_PAUSE_S, STANDBY, SupervisedChild, until_stopped
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings, load_settings
 from streaming.engine.watching.engine_ends import EngineEnds
@@ -32,6 +33,8 @@ from streaming.engine.watching.full_disk import is_full
 from streaming.settings import OFF
 from streaming.topics import TopicReport, ensure_topics
 
+_ENGINE: Final = "engine"
+"""What the process is called, and its role."""
 _KAFKA, _CONSOLE = "Kafka", "the console"
 """Names of remembered ports."""
 _KAFKA_PORT: Final = 9092
@@ -76,6 +79,7 @@ class UpOptions:
     console: whether the page is served.
     is_console_port_free: no port is configured for it, so it has that of the last start.
     nice: nice value of the engine, so that the gateway, for which devices wait, goes first.
+    standby: whether a second engine waits. standby_overrides: its own.
     """
 
     data_dir: Path
@@ -87,6 +91,8 @@ class UpOptions:
     console: bool = False
     is_console_port_free: bool = False
     nice: int = 0
+    standby: bool = False
+    standby_overrides: tuple[str, ...] = ()
 
 
 class Supervisor:
@@ -110,13 +116,8 @@ class Supervisor:
         self._jars = jars
         self._kafka: EmbeddedKafka
         self._ports = RememberedPorts(self._data_dir, say=say)
-        self._engine = self._child(
-            "engine",
-            lambda: ["engine", *self._common_arguments()],
-            nice=options.nice,
-            hint=self._engine_hint,
-            longest_pause_s=self._longest_engine_pause_s,
-        )
+        self._engine = self._engine_child(_ENGINE)
+        self._standby = self._engine_child(STANDBY, options.standby_overrides)
         self._gateway = self._child("gateway", self._gateway_arguments, hint=self._full_disk)
         self._console = self._child("console", self._console_arguments, hint=self._full_disk)
 
@@ -135,7 +136,7 @@ class Supervisor:
                 if not self._stop.is_set():
                     self._say("starting the engine and the gateway")
                     children = [self._engine.run(), self._gateway.run()]  # step 4
-                    children += [self._report_ready(started), self._serve_console()]  # steps 5, 6
+                    children += [self._report_ready(started), self._serve_console(), self._stand_by()]  # steps 5, 6
                     await until_stopped(self._stop, self._watch_kafka(), *children)
             finally:
                 self._waiting.cancel()
@@ -200,6 +201,16 @@ class Supervisor:
         except* ChildProcessFailed as failed:
             self._say(f"warning: there is no console: {failed.exceptions[0]}")
 
+    async def _stand_by(self) -> None:
+        """Starts the standby once the others are ready, because it would slow their start. They go on without it."""
+        if not self._options.standby:
+            return
+        await self._devices_can_connect()
+        try:
+            await self._standby.run()
+        except ChildProcessFailed as error:
+            self._say(f"warning: there is no standby: {error}")
+
     async def _report_console(self) -> None:
         await self._console.ready.wait()
         self._write_endpoints()
@@ -227,8 +238,9 @@ class Supervisor:
                 self._say("Kafka is back")
 
     async def _stop_all(self) -> None:
-        """Stops console, gateway, engine and Kafka, each after the one that writes to it."""
-        for child in self._console, self._gateway, self._engine:
+        """Stops console, gateway, engines and Kafka, each after the one that writes to it; first the engine that waits."""
+        at_work_last = sorted((self._engine, self._standby), key=lambda child: child.role == _ENGINE)
+        for child in self._console, self._gateway, *at_work_last:
             await child.stop(_STOP_TIMEOUT_S)
         self._say("stopping Kafka")
         await asyncio.to_thread(self._kafka.stop)
@@ -281,14 +293,14 @@ class Supervisor:
         ]
 
     def _endpoints(self) -> Endpoints:
-        running = {child.name: child.pid for child in self._children() if child.pid is not None}
+        running = {name: child.pid for name, child in self._children().items() if child.pid is not None}
         if self._kafka.is_running:
             running["kafka"] = self._kafka.pid
         return Endpoints(
             mqtt=self._gateway.words.get("mqtt", ""),
             kafka=self._kafka.bootstrap_servers,
             pids={"up": os.getpid(), **running},
-            metrics={name: address for child in self._children() for name, address in child.metrics()},
+            metrics={served: address for name, child in self._children().items() for served, address in child.metrics(name)},
             console="" if self._console.pid is None else self._console.words.get("console", ""),
             config="" if self._options.config is None else str(self._options.config.absolute()),
             overrides=list(self._options.overrides),
@@ -302,6 +314,7 @@ class Supervisor:
         hint: Callable[[], str],
         nice: int = 0,
         longest_pause_s: Callable[[], float] = lambda: LONGEST_PAUSE_S,
+        may_restart: Callable[[], bool] = lambda: True,
     ) -> SupervisedChild:
         return SupervisedChild(
             name,
@@ -312,10 +325,31 @@ class Supervisor:
             on_change=self._write_endpoints,
             hint=hint,
             longest_pause_s=longest_pause_s,
+            may_restart=may_restart,
         )
 
-    def _children(self) -> Sequence[SupervisedChild]:
-        return self._engine, self._gateway, self._console
+    def _engine_child(self, name: str, overrides: Sequence[str] = ()) -> SupervisedChild:
+        own = ["--standby"] if self._options.standby else []
+        own += [word for override in overrides for word in ("--set", override)]
+
+        def is_nobody_about_to_take_over() -> bool:
+            """A start beside a takeover would take its processor time."""
+            return STANDBY not in (self._engine.role, self._standby.role)
+
+        return self._child(
+            name,
+            lambda: ["engine", *self._common_arguments(), *own],
+            may_restart=is_nobody_about_to_take_over,
+            nice=self._options.nice,
+            hint=self._engine_hint,
+            longest_pause_s=self._longest_engine_pause_s,
+        )
+
+    def _children(self) -> Mapping[str, SupervisedChild]:
+        """Returns them by what they do now: an engine that has taken over is the engine."""
+        has_taken_over = self._standby.pid is not None and self._standby.role == _ENGINE
+        engine, standby = (self._standby, self._engine) if has_taken_over else (self._engine, self._standby)
+        return {_ENGINE: engine, "gateway": self._gateway, "console": self._console, STANDBY: standby}
 
     def _write_endpoints(self) -> None:
         """Writes the file once everything has been ready: other processes may then talk to us."""

@@ -41,13 +41,16 @@ class EngineCollector(Collector):
         *,
         hangs: int = 0,
         ends_in_a_row: Callable[[], int] = lambda: 0,
+        is_standby: Callable[[], bool] = lambda: False,
         free_disk_bytes: Callable[[], int | None] = lambda: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """hangs: earlier engines that their watchdog has ended. ends_in_a_row: of `EndCounter`. free_disk_bytes: of the
+        """hangs: earlier engines that their watchdog has ended. ends_in_a_row: of `EndCounter`.
+        is_standby: of `EngineHealth`. free_disk_bytes: of the
         checkpoint's disk, None = unknown.
         """
         self._ends_in_a_row = ends_in_a_row
+        self._is_standby = is_standby
         self._free_disk_bytes = free_disk_bytes
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -116,6 +119,7 @@ class EngineCollector(Collector):
     def _gauges(self) -> Iterator[Metric]:
         """Yields the gauges that are known."""
         yield _gauge("ends_in_a_row", "Engines that ended before they completed a micro-batch", self._ends_in_a_row())
+        yield _gauge("standby", "1 while it waits for another engine to be gone, else 0", self._is_standby())
         yield _gauge("leases", "Gateways and bridges that may hold connections", self._leases)
         if self._skew_s is not None:
             yield _gauge("clock_skew_seconds", "Clock of this machine minus that of Kafka's brokers", self._skew_s)

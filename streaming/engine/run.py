@@ -7,7 +7,8 @@ Steps of a start, in this order:
 3. Start Spark.
 4. Take the lock of the checkpoint, and join the group of the engines: no other one runs on the topics
    (streaming/engine/ownership/engine_group.py). With routing, write the subscriptions of stored sessions
-   (streaming/engine/stored_subscriptions.py).
+   (streaming/engine/stored_subscriptions.py). A standby waits for the lock (streaming/engine/lifecycle/standby.py), and does
+   steps 1 and 2 when it has it.
 5. Record the settings of the next micro-batches (streaming/engine/lifecycle/settings_log.py) and start the query. If topics have
    got more partitions, first run a query that reads the old ones to their end (streaming/engine/ownership/partitions.py).
 6. After the first micro-batch, which also starts the timers of the sessions, report that the engine is ready.
@@ -43,6 +44,7 @@ from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
+from streaming.engine.lifecycle.standby import Standby, own_as_standby
 from streaming.engine.ownership.checkpoint_checks import check_before_spark, check_checkpoint, explaining_failures
 from streaming.engine.ownership.checkpoint_format import record_format
 from streaming.engine.ownership.checkpoint_lineage import checkpoint_lineage
@@ -65,7 +67,7 @@ from streaming.engine.watching.session_stats import SessionStats, SessionStatsCo
 from streaming.engine.watching.watchdog import Watchdog
 from streaming.settings import OFF
 from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, is_local_path
-from streaming.topics import dead_letter_topic_bytes, require_safe_topics
+from streaming.topics import TopicReport, dead_letter_topic_bytes, require_safe_topics
 
 _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.1
@@ -86,15 +88,17 @@ def run_engine(
     on_session_stats: Callable[[SessionStats], None] = lambda stats: None,
     new_settings: Callable[[], Settings | None] = lambda: None,
     health: EngineHealth | None = None,
+    standby: Standby | None = None,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped.
 
     A running micro-batch is finished if that takes at most ten seconds; otherwise the next start executes it again.
 
-    jars: None under spark-submit, which brings them. health: to be watched from outside. new_settings: called often; None =
-    nothing is new. on_ready: called once, when devices get answers. on_progress: called after every micro-batch. The others are
-    called on other threads: on_leases about once a second, on_lag every few seconds with the waiting records by topic
-    and those that open transactions hold back, on_session_stats after each collection.
+    jars: None under spark-submit, which brings them. health: to be watched from outside. standby: given = wait for an engine that
+    works on the checkpoint, and take over when it is gone. new_settings: called often; None = nothing is new. on_ready: called
+    once, when devices get answers. on_progress: called after every micro-batch. The others are called on other threads: on_leases
+    about once a second, on_lag every few seconds with the waiting records by topic and those that open transactions hold back,
+    on_session_stats after each collection.
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
@@ -105,19 +109,25 @@ def run_engine(
         TopicsReplaced: A topic was made anew.
     """
     health = health or EngineHealth(settings)
-    report = require_safe_topics(settings)  # step 1
-    for warning in report.warnings:
-        _log.warning("topic_settings", warning=warning)
-    partitions, ids = {topic.name: topic.partitions for topic in report.topics}, TopicIds.of(report)
-    read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
-    check_before_spark(settings, report)
-    require_right_clock(write_wake_up(settings))  # step 2
+    report = _checked_topics(settings)  # step 1
+    if standby is None:
+        check_before_spark(settings, report)
+        require_right_clock(write_wake_up(settings))  # step 2
     spark = start_spark(settings, jars)  # step 3
     try:
         location = settings.sessions_checkpoint
         files = CheckpointFiles(spark, location)
-        lock = own_checkpoint(spark, location)  # step 4
-        if not is_local_path(location):
+        if standby is None:
+            lock = own_checkpoint(spark, location)  # step 4
+        else:
+            lock = own_as_standby(spark, settings, report, standby, stop)
+            if stop.is_set():
+                return
+            report = _checked_topics(settings)
+            require_right_clock(write_wake_up(settings))
+        partitions, ids = report.partitions, TopicIds.of(report)
+        read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
+        if standby is not None or not is_local_path(location):
             check_checkpoint(files, settings, report)
         with explaining_failures(files, settings), EngineGroup(settings, checkpoint_id(files), ids.topics) as group:
             record_format(files)
@@ -180,6 +190,13 @@ def run_engine(
         del lock
     finally:
         spark.stop()
+
+
+def _checked_topics(settings: Settings) -> TopicReport:
+    report = require_safe_topics(settings)
+    for warning in report.warnings:
+        _log.warning("topic_settings", warning=warning)
+    return report
 
 
 def _watched_ids(settings: Settings, ids: TopicIds) -> TopicIds:

@@ -185,23 +185,39 @@ class HadoopFileSystem:
         return self._jvm.org.apache.hadoop.fs.Path(location)
 
 
+class CheckpointLock:
+    """The lock of a local checkpoint, taken by the JVM. The JVM holds it while this object is kept, at most until the JVM exits.
+
+    The JVM takes the lock because the JVM writes the checkpoint. It outlives a killed Python process for a moment, in which a
+    second engine could write the same micro-batch. The kernel frees the lock of a dead JVM at once. That of a frozen one stays.
+    """
+
+    def __init__(self, spark: SparkSession, location: str) -> None:
+        """location: a local path. Open a checkpoint once: POSIX drops a lock when any descriptor of the file is closed."""
+        jvm: Any = spark._jvm
+        path = jvm.org.apache.hadoop.fs.Path(location)
+        path.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(path)
+        self._channel: Any = jvm.java.io.RandomAccessFile(f"{path.toUri().getPath()}/{_LOCK_FILE}", "rw").getChannel()
+        self._lock: object = None
+
+    def is_taken(self) -> bool:
+        """Returns True if this JVM holds the lock now. Tries to take it."""
+        if self._lock is None:
+            self._lock = self._channel.tryLock()
+        return self._lock is not None
+
+
 def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> object:
     """Locks a local checkpoint; waits for the JVM of an engine that is about to exit. Raises TimeoutError.
 
-    The JVM holds the lock while the result is kept, at most until the JVM exits.
-
-    The JVM takes the lock because the JVM writes the checkpoint. It outlives a killed Python process for a moment, in which a
-    second engine could write the same micro-batch. A checkpoint that is not on a local path has no lock (None): there the cluster
-    manager has to run one engine only.
+    Keep the result. A checkpoint that is not on a local path has no lock (None): there the cluster manager has to run one engine
+    only.
     """
     if not is_local_path(location):
         return None
-    jvm: Any = spark._jvm
-    path = jvm.org.apache.hadoop.fs.Path(location)
-    path.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(path)
-    channel = jvm.java.io.RandomAccessFile(f"{path.toUri().getPath()}/{_LOCK_FILE}", "rw").getChannel()
+    lock = CheckpointLock(spark, location)
     deadline = time.monotonic() + timeout_s
-    while (lock := channel.tryLock()) is None:
+    while not lock.is_taken():
         if time.monotonic() > deadline:
             raise _held_too_long(location, timeout_s)
         time.sleep(_LOCK_POLL_S)

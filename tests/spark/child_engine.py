@@ -1,5 +1,6 @@
 """Engines as child processes, to be killed."""
 
+import contextlib
 import json
 import os
 import signal
@@ -11,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 READY_S = 90.0
 """Ten times what a start takes here."""
 
@@ -18,29 +21,36 @@ READY_S = 90.0
 class Engine:
     """The engine as a process."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, settings: dict[str, Any], *, standby: bool = False) -> None:
         root = str(Path(__file__).parents[2])
-        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings)]
+        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings), *(["standby"] if standby else [])]
         environment = os.environ | {"PYTHONPATH": root}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment
         )
 
-    def await_ready(self, within_s: float) -> None:
+    def await_ready(self, within_s: float, *, line: str = "ready") -> None:
         assert self.process.stdout is not None
         too_late = threading.Timer(within_s, self.process.kill)
         too_late.start()
-        line = self.process.stdout.readline()
+        said = self.process.stdout.readline()
         too_late.cancel()
-        if line != "ready\n":
+        if said != f"{line}\n":
             self.process.kill()  # its standard error ends
             errors = self.process.communicate()[1][-4_000:]
-            raise AssertionError(f"the engine was not ready within {within_s:g} s, or died; it said {line!r}:\n{errors}")
+            raise AssertionError(f"the engine was not {line} within {within_s:g} s, or died; it said {said!r}:\n{errors}")
 
     def kill(self) -> None:
         """Sends SIGKILL. The JVM detects the end of its parent and exits; the next engine waits for its lock."""
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.wait()
+
+    def signal_all(self, number: signal.Signals) -> None:
+        """Sends a signal to it and all that it has started, its JVM first."""
+        process = psutil.Process(self.process.pid)
+        for one in [*process.children(recursive=True), process]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                one.send_signal(number)
 
     def stop(self) -> int:
         assert self.process.stdin is not None
@@ -65,6 +75,18 @@ def engine(settings: dict[str, Any], *, ready_within_s: float = READY_S) -> Iter
     made = Engine(settings)
     try:
         made.await_ready(ready_within_s)
+        yield made
+    finally:
+        if made.process.poll() is None:
+            made.kill()
+
+
+@contextmanager
+def standby(settings: dict[str, Any]) -> Iterator[Engine]:
+    """Yields an engine that waits for another one to be gone."""
+    made = Engine(settings, standby=True)
+    try:
+        made.await_ready(READY_S, line="standby")
         yield made
     finally:
         if made.process.poll() is None:

@@ -1,7 +1,7 @@
-"""The engine as a process of its own, for tests that kill it: `python -m tests.spark.engine_process SETTINGS_AS_JSON`.
+"""The engine as a process of its own, for tests that kill it: `python -m tests.spark.engine_process SETTINGS_AS_JSON [standby]`.
 
-Prints `ready` when devices would get answers, and nothing else: the log goes to standard error. Stops when its standard input is
-closed.
+Prints `ready` when devices would get answers, and `standby` when it waits for another engine to be gone. The log goes to standard
+error. Stops when its standard input is closed.
 """
 
 import json
@@ -12,6 +12,7 @@ import structlog
 
 from inflight.local.spark_jars import spark_jars
 from streaming.config.settings import Settings
+from streaming.engine.lifecycle.standby import Standby
 from streaming.engine.run import run_engine
 from streaming.topics import ensure_topics
 
@@ -27,7 +28,8 @@ def main() -> None:
         stop.set()
 
     threading.Thread(target=await_end_of_input, daemon=True).start()
-    run_engine(settings, jars=spark_jars(), on_ready=lambda: print("ready", flush=True), stop=stop)
+    standby = Standby(on_wait=lambda: print("standby", flush=True)) if sys.argv[2:] else None
+    run_engine(settings, jars=spark_jars(), on_ready=lambda: print("ready", flush=True), stop=stop, standby=standby)
 
 
 if __name__ == "__main__":

@@ -73,10 +73,15 @@ def test_each_alert_has_its_paragraph_of_what_to_do_and_names_it() -> None:
 def test_prometheus_in_containers_scrapes_where_metrics_are_served() -> None:
     configuration = yaml.safe_load((CONF / "prometheus" / "prometheus.yml").read_text(encoding="utf-8"))
     jobs = {job["job_name"]: job["static_configs"][0]["targets"] for job in configuration["scrape_configs"]}
-    served = {
-        f"inflight-{name}": [f"{name}:{COMPOSE['services'][name]['environment'][f'INFLIGHT__METRICS__{name.upper()}_PORT']}"]
+    ports = {
+        name: COMPOSE["services"][name]["environment"][f"INFLIGHT__METRICS__{name.upper()}_PORT"]
         for name in ("engine", "gateway")
     }
+    served = {
+        "inflight-engine": [f"{name}:{ports['engine']}" for name in ("engine", "standby")],
+        "inflight-gateway": [f"gateway:{ports['gateway']}"],
+    }
+    assert COMPOSE["services"]["standby"] == COMPOSE["services"]["engine"], "either of them may have to work"
     assert jobs == served
     assert COMPOSE["services"]["engine"]["environment"]["INFLIGHT__METRICS__HOST"] == "0.0.0.0"
     (rules,) = configuration["rule_files"]

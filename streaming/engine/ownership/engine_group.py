@@ -163,7 +163,7 @@ class EngineGroup(BackgroundLoop):
                 return
             committed: Offsets | None = None
             members_due = time.monotonic() + _MEMBERS_POLL_S
-            while not self._stopping.wait(_POLL_S):
+            while not self._stopping.wait(_POLL_S if listener.assigned else 0):
                 consumer.poll(timeout_ms=100)
                 if not listener.assigned:
                     continue
@@ -243,6 +243,11 @@ class _ReadNothing(ConsumerRebalanceListener):  # type: ignore[misc]
         self.assigned = True
 
     def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None: ...
+
+
+def has_members(settings: Settings) -> bool:
+    """Returns True while Kafka has an engine in the group; it keeps a killed one for 15 s. Raises KafkaError."""
+    return bool(EngineGroup(settings, checkpoint_id="")._members())
 
 
 def await_no_engine(settings: Settings) -> None:

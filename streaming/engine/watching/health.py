@@ -20,6 +20,8 @@ class EngineHealth:
         self._clock_s = clock_s
         self._beat_s: float | None = None
         self._committed_s: float | None = None
+        self.is_standby = False
+        """Set to True while it waits for another engine to be gone: it is ready to take over."""
 
     def beat(self) -> None:
         self._beat_s = self._clock_s()
@@ -35,6 +37,8 @@ class EngineHealth:
 
     def not_ready(self) -> Sequence[UnmetCondition]:
         committed_s = self._committed_s
+        if self.is_standby:
+            return ()
         if committed_s is None:
             return self.not_alive() or (STARTING,)
         if self._clock_s() - committed_s <= self._longest_s:

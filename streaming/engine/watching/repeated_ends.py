@@ -39,7 +39,11 @@ class EndCounter:
     Raises EngineDied instead of an error of PySpark or of the connection to the JVM. Other errors pass.
     """
 
-    def __init__(self, settings: Settings, *, now: Callable[[], datetime.datetime] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, *, is_standby: bool = False, now: Callable[[], datetime.datetime] | None = None
+    ) -> None:
+        """is_standby: it counts from `begin` on, because another engine may work in the same data directory."""
+        self._is_standby = is_standby
         self._settings = settings
         self._data_dir = settings.engine.data_dir
         self._spark_log = self._data_dir.absolute() / "logs" / "spark.log"
@@ -64,6 +68,12 @@ class EndCounter:
             self._write(EngineEnds(runs=True))
 
     def __enter__(self) -> Self:
+        if not self._is_standby:
+            self.begin()
+        return self
+
+    def begin(self) -> None:
+        """Counts from now on."""
         found = EngineEnds.read(self._data_dir)
         if found.runs:
             found = self._next(
@@ -76,16 +86,16 @@ class EndCounter:
         self._report(found)
         self._is_counting = True
         self._write(replace(found, runs=True))
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if error is None or not isinstance(error, Exception):
-            self._write(self._before)
+            self.stop_asked()
             return
         cause, action = self._explain(error)
-        ends = self._next(self._before, cause, action)
-        self._write(ends)
-        self._report(ends)
+        if self._is_counting:
+            ends = self._next(self._before, cause, action)
+            self._write(ends)
+            self._report(ends)
         if isinstance(error, (*SPARK_ERRORS, ConnectionError, EOFError)):
             raise EngineDied(f"the engine died: {cause}\n{action}") from error
 

@@ -82,7 +82,7 @@ async def test_a_child_is_restarted_although_what_it_started_holds_its_output(
     """A grandchild lives on, as an engine's JVM does that outlives its engine."""
     program = tmp_path / "program.py"
     program.write_text(LEAVES_A_CHILD)
-    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(program)])
     said: list[str] = []
     child = SupervisedChild("engine", list, say=said.append)
     running = asyncio.create_task(child.run())
@@ -101,7 +101,7 @@ time.sleep(600)
 
 
 async def test_a_start_is_interrupted_without_the_patience_of_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, "-c", IGNORES_SIGTERM])
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, "-c", IGNORES_SIGTERM])
     monkeypatch.setattr(supervised_child, "_STOP_DURING_START_S", 0.1)
     said: list[str] = []
     child = SupervisedChild("engine", list, say=said.append)
@@ -123,7 +123,7 @@ sys.exit(1)
 
 
 def test_the_last_words_of_a_child_are_its_own_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, "-c", FAILS])
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, "-c", FAILS])
     log = tmp_path / "engine.log"
     child = SupervisedChild("engine", list, say=print, log=log)
     with pytest.raises(ChildProcessFailed) as caught:
@@ -146,7 +146,7 @@ for number in range(3000):
 async def test_a_log_rotates_while_its_child_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     program, log = tmp_path / "program.py", tmp_path / "gateway.log"
     program.write_text(TALKS + "sys.stdout.flush(); import time; time.sleep(600)")
-    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(program)])
     monkeypatch.setattr(supervised_child, "ChildLog", partial(ChildLog, limit_bytes=128_000))
     child = SupervisedChild("gateway", list, say=print, log=log)
 
@@ -175,7 +175,7 @@ if not first.exists():
     print("ready", flush=True)
 sys.exit(1)
 """)
-    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command, nice: [sys.executable, str(program)])
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(program)])
     monkeypatch.setattr(supervised_child, "FIRST_PAUSE_S", 0.01)
     said: list[str] = []
     limits = [0.02] * 3 + [0.04]
@@ -197,6 +197,7 @@ def test_metrics_of_a_child_are_served_by_it_or_its_children() -> None:
     assert dict(child.metrics()) == {}
     child.words = {"metrics": "h:1"}
     assert dict(child.metrics()) == {"gateway": "h:1"}
+    assert dict(child.metrics("standby")) == {"standby": "h:1"}
     child.words = {"metrics": "h:1,h:2"}
     assert dict(child.metrics()) == {"gateway-1": "h:1", "gateway-2": "h:2"}
 

@@ -22,6 +22,14 @@ def test_it_is_ready_from_its_first_micro_batch_on() -> None:
     assert health.not_ready() == ()
 
 
+def test_a_standby_is_ready_to_take_over() -> None:
+    health = EngineHealth(Settings())
+    health.is_standby = True
+    assert health.not_ready() == ()
+    health.is_standby = False
+    assert health.not_ready() == (STARTING,)
+
+
 def test_it_is_not_ready_after_too_long_without_a_committed_micro_batch() -> None:
     clock = Clock()
     health = EngineHealth(Settings(metrics={"ready_within": "30s"}, engine={"idle_trigger_interval_ms": "10s"}), clock_s=clock)

@@ -168,3 +168,20 @@ def test_a_data_directory_that_cannot_be_written_stops_nothing(tmp_path: Path) -
     with capture_logs() as logs, EndCounter(Settings(engine={"data_dir": tmp_path / "file" / "below"})) as counter:
         assert counter.count == 0
     assert {line["event"] for line in logs} == {"end_not_counted"}
+
+
+def test_a_standby_counts_its_end_only_after_a_takeover(settings: Settings) -> None:
+    directory = settings.engine.data_dir
+    EngineEnds(runs=True).write(directory)  # the engine that works
+    with pytest.raises(QueryFailed), EndCounter(settings, is_standby=True):
+        raise QueryFailed("while it waits")
+    assert EngineEnds.read(directory) == EngineEnds(runs=True)
+    with pytest.raises(QueryFailed):
+        end_after_a_takeover(settings)
+    assert EngineEnds.read(directory).count == 2
+
+
+def end_after_a_takeover(settings: Settings) -> None:
+    with EndCounter(settings, is_standby=True) as ends:
+        ends.begin()
+        raise QueryFailed("at work")
