@@ -107,7 +107,7 @@ test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some m
 	@$(call step,faults,$(BIN)/pytest -m "faults and not interop and not slow" --durations=10)
 
 .PHONY: faults
-faults: jars ## An hour of faults under 50 devices, and an account of all that was sent (FAULTS_MINUTES=5 SEED=7 KINDS="killed; frozen" TESTBED=routing BUSY_LOOPS=3)
+faults: jars ## An hour of faults under 50 devices, and an account of all that was sent (FAULTS_MINUTES=5 SEED=7 KINDS="killed; frozen" TESTBED=standby BUSY_LOOPS=3)
 	@$(BIN)/python -m trials.faults.run --minutes $${FAULTS_MINUTES:-60} --testbed $${TESTBED:-cluster} $${SEED:+--seed $$SEED} $${KINDS:+--kinds "$$KINDS"} $${BUSY_LOOPS:+--busy-loops $$BUSY_LOOPS}
 
 .PHONY: test-archive

@@ -3,6 +3,7 @@
     python -m trials.faults.run --minutes 60 --seed 7
     python -m trials.faults.run --minutes 30 --kinds "killed; frozen; frozen, then killed" --testbed local
     python -m trials.faults.run --minutes 10 --testbed routing
+    python -m trials.faults.run --minutes 10 --testbed standby
 
 1. Traffic, and incidents as planned (trials/faults/plan/faults.py) until the time is over.
 2. Calm: no faults, no new messages; the devices come back and stay until everything in flight is finished.

@@ -17,9 +17,12 @@ LEASE_S = 5
 
 
 class Victim(StrEnum):
+    """ENGINE: the one that works. STANDBY: the one that waits; after a takeover these are other processes."""
+
     GATEWAY_A = "gateway a"
     GATEWAY_B = "gateway b"
     ENGINE = "engine"
+    STANDBY = "standby"
     KAFKA = "Kafka"
     EXECUTOR = "executor"
     BRIDGE_A = "bridge a"
@@ -66,6 +69,7 @@ SUFFERS = {
     Victim.GATEWAY_A: frozenset(_GATEWAY),
     Victim.GATEWAY_B: frozenset(_GATEWAY),
     Victim.ENGINE: ON_PROCESSES | ON_CONNECTIONS | {Kind.FULL_DISK},
+    Victim.STANDBY: ON_PROCESSES,
     Victim.KAFKA: ON_PROCESSES | {Kind.FULL_DISK, Kind.OPEN_TRANSACTION},
     Victim.EXECUTOR: ON_PROCESSES,
     Victim.BRIDGE_A: frozenset(_GATEWAY),

@@ -45,8 +45,8 @@ def test_everybody_suffers_everything_before_anything_comes_again(seed: int) -> 
 
 @SEEDS
 def test_some_faults_are_alone_and_some_in_pairs_of_two_victims(seed: int) -> None:
-    pairs = [incident.faults for incident in plan(seed, 200) if len(incident.faults) == 2]
-    assert 40 < len(pairs) < 120
+    pairs = [incident.faults for incident in plan(seed, 400) if len(incident.faults) == 2]
+    assert 80 < len(pairs) < 240
     assert all(first.victim is not second.victim for first, second in pairs)
     assert all(first.after_s == 0 for first, _ in pairs)
     assert {Kind.KILL, Kind.CUT} <= {second.kind for _, second in pairs}
@@ -67,6 +67,13 @@ def test_a_kill_hits_one_part_of_an_engine_and_a_freeze_one_or_all() -> None:
     parts = {(fault.kind, fault.part) for fault in faults(7, 400) if fault.victim is Victim.ENGINE and fault.kind in ON_PROCESSES}
     frozen = itertools.product((Kind.FREEZE, Kind.FREEZE_AND_KILL), (Part.ALL, Part.DRIVER, Part.JVM))
     assert parts == {(Kind.KILL, Part.DRIVER), (Kind.KILL, Part.JVM), *frozen}
+
+
+def test_an_engine_and_the_one_that_waits_die_alone_and_together() -> None:
+    found = itertools.islice(incidents(7, [Victim.ENGINE, Victim.STANDBY], {Kind.KILL}), 40)
+    together = {frozenset(fault.victim for fault in incident.faults) for incident in found}
+    engine, standby = frozenset((Victim.ENGINE,)), frozenset((Victim.STANDBY,))
+    assert together == {engine, standby, engine | standby}
 
 
 def test_connections_on_both_sides_of_gateways_and_bridges_suffer() -> None:

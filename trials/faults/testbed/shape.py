@@ -43,13 +43,14 @@ class Shape(StrEnum):
 
     LOCAL: the engine's tasks run in its own JVM. CLUSTER: in executors on a Spark standalone cluster with two workers. BRIDGE:
     as LOCAL, with two bridges behind a Mosquitto instead of gateways. ROUTING: as LOCAL, with routing, and a matcher beside those
-    of the gateways; devices publish to each other.
+    of the gateways; devices publish to each other. STANDBY: as LOCAL, with a second engine that waits.
     """
 
     LOCAL = "local"
     CLUSTER = "cluster"
     BRIDGE = "bridge"
     ROUTING = "routing"
+    STANDBY = "standby"
 
     @property
     def ends(self) -> tuple[Victim, ...]:
@@ -59,7 +60,8 @@ class Shape(StrEnum):
     @property
     def on_kafka(self) -> tuple[Victim, ...]:
         """The processes that have a way of their own to Kafka."""
-        return (Victim.ENGINE, *self.ends, *((Victim.MATCHER,) if self is Shape.ROUTING else ()))
+        more = {Shape.ROUTING: (Victim.MATCHER,), Shape.STANDBY: (Victim.STANDBY,)}.get(self, ())
+        return (Victim.ENGINE, *self.ends, *more)
 
     @property
     def overrides(self) -> tuple[str, ...]:
@@ -72,9 +74,10 @@ class Shape(StrEnum):
         return frozenset((Victim.KAFKA, *self.on_kafka, *more))
 
 
-def engine_command(data_dir: Path, master: str) -> tuple[str, ...]:
-    """The command and its overrides. master: of a cluster; empty = there is none."""
-    return ("engine", f"engine.data_dir={data_dir}", *((f"engine.master={master}", *_ON_A_CLUSTER) if master else ()))
+def engine_commands(shape: Shape, data_dir: Path, master: str) -> dict[Victim, tuple[str, ...]]:
+    """Returns command and overrides of each engine. master: of a cluster; empty = there is none."""
+    alone = ("engine", f"engine.data_dir={data_dir}", *((f"engine.master={master}", *_ON_A_CLUSTER) if master else ()))
+    return {Victim.ENGINE: alone} | ({Victim.STANDBY: alone} if shape is Shape.STANDBY else {})
 
 
 def end_commands(shape: Shape, ports: Mapping[Victim, int]) -> dict[Victim, tuple[str, ...]]:

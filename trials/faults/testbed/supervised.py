@@ -15,12 +15,13 @@ _START_S = 240.0
 
 
 class Supervised:
-    """Runs `inflight ARGUMENTS`. pid: None while it is being restarted. ready: it has reported that once."""
+    """Runs `inflight ARGUMENTS`. pid: None while it is being restarted. role: the second word of its newest ready line."""
 
     def __init__(self, name: str, arguments: Sequence[str], log: Path, *, environment: Mapping[str, str] | None = None) -> None:
         """environment: what is set beside our own."""
         self.name = name
         self.pid: int | None = None
+        self.role = ""
         self._ready = asyncio.Event()
         self._log = log
         self._command = [sys.executable, "-m", "inflight", *arguments]
@@ -43,7 +44,7 @@ class Supervised:
                 try:
                     await process.wait()
                 finally:
-                    self.pid = None
+                    self.pid, self.role = None, ""
                     kill_group(process.pid)
                     await process.wait()
                     reading.cancel()
@@ -54,6 +55,7 @@ class Supervised:
         async for line in process.stdout:
             log.write(line)
             if line.split()[:1] == [READY.encode()]:
+                self.role = " ".join(line.decode(errors="replace").split()[1:2])
                 self._ready.set()
 
     async def until_ready(self) -> None:

@@ -26,7 +26,7 @@ from trials.faults.testbed.kafka import SupervisedKafka
 from trials.faults.testbed.open_transaction import OpenTransaction
 from trials.faults.testbed.proxy import HOST, Proxy
 from trials.faults.testbed.recreated_topic import recreate_topic
-from trials.faults.testbed.shape import PROFILES, Shape, end_commands, engine_command
+from trials.faults.testbed.shape import PROFILES, Shape, end_commands, engine_commands
 from trials.faults.testbed.supervised import Supervised
 
 RECOVERY_S = 240.0
@@ -99,14 +99,20 @@ class Testbed:
         self._messages = settings.topics.messages
         await asyncio.to_thread(ensure_topics, settings)
         to_broker = self._ports if self._broker is None else {end: proxy.port for end, proxy in self._proxies.items()}
-        commands = {Victim.ENGINE: engine_command(self.directory / "engine", "" if self._cluster is None else self._cluster.url)}
+        master = "" if self._cluster is None else self._cluster.url
+        commands = engine_commands(self._shape, self.directory / "engine", master)
+        options = ["--standby"] if len(commands) > 1 else []
+        engines = tuple(commands)
         commands |= end_commands(self._shape, to_broker)
         for victim, (command, *overrides) in commands.items():
             overrides = [*self._shape.overrides, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
             arguments = [command, "--config", str(config), *(word for override in overrides for word in ("--set", override))]
+            arguments += options if victim in engines else []
             log = self._logs / f"{victim}.log"
             self._processes[victim] = Supervised(victim, arguments, log, environment=self._clock(victim))
-        for process in self._processes.values():
+        for victim, process in self._processes.items():
+            if victim is Victim.STANDBY:
+                await self._processes[Victim.ENGINE].until_ready()
             supervised = asyncio.create_task(process.run())
             stack.push_async_callback(_end, supervised)
         for process in self._processes.values():
@@ -129,7 +135,7 @@ class Testbed:
         pid = await until(lambda: self._pid(fault.victim), f"{fault.victim} runs", within_s=RECOVERY_S)
         try:
             process = psutil.Process(pid)
-            family = process.children(recursive=True) if fault.victim is Victim.ENGINE else []
+            family = process.children(recursive=True) if fault.victim in (Victim.ENGINE, Victim.STANDBY) else []
             jvm = [child for child in family if "java" in child.name()]
         except psutil.NoSuchProcess:
             return []
@@ -138,7 +144,7 @@ class Testbed:
         return [process, *family] if fault.part is Part.ALL else [process]
 
     def proxy(self, fault: Fault) -> Proxy:
-        return self._kafka.ways[fault.victim] if fault.part is Part.KAFKA else self._proxies[fault.victim]
+        return self._kafka.ways[self._in_role(fault.victim)] if fault.part is Part.KAFKA else self._proxies[fault.victim]
 
     def disk(self, victim: Victim) -> SmallDisk:
         return self._disks[victim]
@@ -157,7 +163,7 @@ class Testbed:
             return batch is not None and datetime.fromisoformat(batch.started).timestamp() > since_s
 
         def log() -> str:
-            return f"the engine works again:\n{tail(self._logs / f'{Victim.ENGINE}.log')}"
+            return f"the engine works again:\n{tail(self._logs / f'{self._in_role(Victim.ENGINE)}.log')}"
 
         await until(works, log, within_s=RECOVERY_S)
 
@@ -166,7 +172,7 @@ class Testbed:
 
         Raises AssertionError if it goes on.
         """
-        log = self._logs / f"{Victim.ENGINE}.log"
+        log = self._logs / f"{self._in_role(Victim.ENGINE)}.log"
         known_bytes = log.stat().st_size
         await asyncio.to_thread(recreate_topic, self.bootstrap_servers, self._messages)
 
@@ -183,7 +189,14 @@ class Testbed:
     def _pid(self, victim: Victim) -> int | None:
         if victim is Victim.BROKER:
             return None if self._broker is None else self._broker.pid
-        return self._kafka.pid if victim is Victim.KAFKA else self._processes[victim].pid
+        return self._kafka.pid if victim is Victim.KAFKA else self._processes[self._in_role(victim)].pid
+
+    def _in_role(self, victim: Victim) -> Victim:
+        """Returns the name under which the process began that has this role now."""
+        standby = self._processes.get(Victim.STANDBY)
+        if victim not in (Victim.ENGINE, Victim.STANDBY) or standby is None or standby.role != Victim.ENGINE:
+            return victim
+        return Victim.STANDBY if victim is Victim.ENGINE else Victim.ENGINE
 
 
 async def _end(task: "asyncio.Task[None]") -> None:
