@@ -80,6 +80,7 @@ class TopicSettings(Topics):
 
     leases: str = "inflight.leases"
     campaigns: str = "inflight.campaigns"
+    wake_ups: str = "inflight.wake-ups"
     prefix: str = Setting(
         "the topics are called PREFIX.messages, PREFIX.events, …; two installations can share a Kafka", check=_check_prefix
     ).default("inflight")
@@ -91,7 +92,7 @@ class TopicSettings(Topics):
     retention: RetentionSettings = Setting().default(RetentionSettings())
 
     def __post_init__(self) -> None:
-        for name in ("leases", "campaigns", *(field.name for field in fields(Topics))):
+        for name in ("leases", "campaigns", "wake_ups", *(field.name for field in fields(Topics))):
             object.__setattr__(self, name, f"{self.prefix}.{name.replace('_', '-')}")
 
 
@@ -122,6 +123,11 @@ class EngineSettings(RecordLimits):
         "of its length; not above trigger_interval_ms = no such pause",
         (0, HOUR),
     ).default(5 * SECOND)
+    lazy_ms: int = Setting(
+        "how long records may wait that nobody waits for, such as acknowledgements of the fast path; their receipts are that "
+        "late; at most a quarter of the shortest session.retry_interval; 0 = a micro-batch after the other",
+        (0, MINUTE),
+    ).default(SECOND)
     max_offsets_per_trigger: int = Setting(
         "messages, and as many events, that one micro-batch reads: bounds its length after a standstill", _OFFSETS
     ).default(20_000)

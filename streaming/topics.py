@@ -31,11 +31,20 @@ MINIMUM_RETENTION_MS: Final = 4 * 3_600_000
 
 BROKERS_TIME: Final = "LogAppendTime"
 _TIMESTAMP_TYPE: Final = "message.timestamp.type"
+_SHORT_LIVED: Final = ("commands", "wake_ups")
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _COMMANDS_RETENTION_MS: Final = DAY
 """What no gateway has read by then is sent again by the session."""
-_PARTITIONS: Final = {"throttle": 4, "leases": 1, "subscriptions": 4, "retained": 4, "presence": 4, "campaigns": 1}
-"""Each reader of these tables reads all of them."""
+_PARTITIONS: Final = {
+    "throttle": 4,
+    "leases": 1,
+    "wake_ups": 1,
+    "subscriptions": 4,
+    "retained": 4,
+    "presence": 4,
+    "campaigns": 1,
+}
+"""Each reader of these topics reads all of them."""
 _PARTITIONS_OF: Final = {"ledger": "messages", "routes": "messages"}
 """Topics that have as many as another one: the ledger grows with the messages, and a router reads both messages and routes."""
 _RECORD_OVERHEAD_BYTES: Final = 64 << 10
@@ -62,6 +71,7 @@ _OF_ALL: Final = (
     "ledger",
     "throttle",
     "leases",
+    "wake_ups",
     "routes",
     "presence",
     "campaigns",
@@ -163,7 +173,7 @@ def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
             name=getattr(names, key),
             partitions=_PARTITIONS.get(key) or getattr(names.partitions, _PARTITIONS_OF.get(key, key)),
             retention_ms=None if key in _TABLES else getattr(retention, key, _COMMANDS_RETENTION_MS),
-            minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key == "commands" else MINIMUM_RETENTION_MS,
+            minimum_retention_ms=_MINIMUM_COMMANDS_RETENTION_MS if key in _SHORT_LIVED else MINIMUM_RETENTION_MS,
             least_record_bytes=_LEAST_DEAD_LETTER_BYTES if key == "dead_letters" else max_record_bytes,
             brokers_time=_BROKERS_TIME.get(key, _ANY_TIME),
         )

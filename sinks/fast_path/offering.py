@@ -55,7 +55,8 @@ class Offers:
     """The offers of one poll, and how many messages are not offered.
 
     dropped: because the gateway is under pressure. skipped: they would be held, and this is a burst. closed: they would be
-    ignored.
+    ignored. unknown: there is no connection. is_slow: one of the messages may be for a device that is online and does not get it
+    before the next micro-batch.
     """
 
     in_burst: bool = False
@@ -65,6 +66,8 @@ class Offers:
     dropped: int = 0
     skipped: int = 0
     closed: int = 0
+    unknown: int = 0
+    is_slow: bool = False
 
 
 class OfferRouter:
@@ -123,6 +126,8 @@ class OfferRouter:
                 offers.here.append((client_id, offer))
             elif len(offer.payload) <= self._max_payload_bytes:
                 offers.elsewhere.append(Elsewhere(client_id, offer, destination))
+            else:
+                offers.is_slow = True
 
     def _read_for_recipients(self, partition: int, record: ConsumedRecord, offers: Offers, under_pressure: bool) -> None:
         """Reads a record without a key, which names its recipients (state/records/routing.py)."""
@@ -168,6 +173,8 @@ class OfferRouter:
                 offers.here.append((client_id, offer))
             elif len(offer.payload) <= self._max_payload_bytes:
                 offers.elsewhere.append(Elsewhere(client_id, offer, destination))
+            else:
+                offers.is_slow = True
 
     def _destination_of(self, client_id: ClientId, key: bytes, offers: Offers) -> int | Route | None:
         """Returns the connection to which a message is offered: its id if it is in this process, else its route.
@@ -179,6 +186,7 @@ class OfferRouter:
         if route is not None and route.connection_id > connection_id:
             return route
         if here is None:  # a route to a connection of this process that is over
+            offers.unknown += 1
             return None
         # In a burst this is most of what is read: to make an offer of it costs more than all the rest of reading it.
         path = here.fast_path

@@ -133,12 +133,17 @@ class KafkaRouter:
         try:
             while not self._stopping.is_set():
                 batches = consumer.poll(_POLL_S, _MOST_RECORDS)
-                self._follow_assignment(consumer)
+                is_slow = self._follow_assignment(consumer)
                 in_burst = sum(map(len, batches.values())) >= _MOST_RECORDS
-                offers, under_pressure = Offers(in_burst=in_burst), self._is_under_pressure()
+                offers, under_pressure = Offers(in_burst=in_burst, is_slow=is_slow), self._is_under_pressure()
                 for partition, records in batches.items():
-                    if partition in self._owned and not self._skip_if_behind(consumer, partition, records[-1].offset):
+                    if partition not in self._owned:
+                        continue
+                    if self._skip_if_behind(consumer, partition, records[-1].offset):
+                        offers.is_slow = True
+                    else:
                         offer_router.read(partition, records, offers, under_pressure=under_pressure)
+                offers.is_slow |= offers.unknown > 0 and not self._is_alone
                 for offer in offers.elsewhere:
                     self._send(*offer)
                 self._hand_over(offers)
@@ -150,9 +155,16 @@ class KafkaRouter:
                 self._producer = None
             consumer.close()
 
-    def _follow_assignment(self, consumer: GroupConsumer) -> None:
+    @property
+    def _is_alone(self) -> bool:
+        """Returns True if no other router reads a partition: then no other gateway has connections, or has had for long."""
+        return 1 < self._of == len(self._owned)
+
+    def _follow_assignment(self, consumer: GroupConsumer) -> bool:
+        """Returns True if partitions were assigned: messages before the place where this router begins may have no reader."""
         if not consumer.changes:
-            return
+            return False
+        is_new = False
         owned, of = self._owned, self._of
         while consumer.changes:
             change = consumer.changes.popleft()
@@ -160,12 +172,13 @@ class KafkaRouter:
                 for partition, next_offset in change.starts.items():
                     self._memory.assigned(partition, next_offset)
                 owned |= change.starts.keys()
-                of = 0
+                of, is_new = 0, True
             else:
                 for partition in change.partitions:
                     self._memory.revoked(partition)
                 owned -= change.partitions
         self._own(owned, of or consumer.partition_count())
+        return is_new
 
     def _own(self, partitions: frozenset[int], of: int) -> None:
         for partition in self._owned - partitions:
@@ -197,7 +210,7 @@ class KafkaRouter:
             _not_sent(str(error))
 
     def _hand_over(self, offers: Offers) -> None:
-        if not (offers.here or offers.dropped or offers.skipped or offers.closed):
+        if not (offers.here or offers.dropped or offers.skipped or offers.closed or offers.is_slow):
             return
         assert self._loop is not None
         self._made += len(offers.here)

@@ -16,6 +16,7 @@ class FastPathSettings:
     enabled: bool = Setting("false = every message goes through a micro-batch, and CONNACK too").default(True)
     messages_topic: str = "inflight.messages"
     routes_topic: str = "inflight.routes"
+    wake_ups_topic: str = "inflight.wake-ups"
     group_id: str = Setting("consumer group by which gateways share the reading of PREFIX.messages", min_length=1).default(
         "inflight-routers"
     )

@@ -20,6 +20,7 @@ from sinks.health import NO_LEASE, NO_PARTITION, UnmetCondition
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.host.ended_connections import EndedConnections
 from sinks.host.lease import HeldLease
+from sinks.host.wake_up import WakeUps
 from sinks.kafka.append import AppendFailed, Confirmation, EventLog, Headers
 from sinks.kafka.host_settings import HostSettings
 from sinks.log_throttle import LogThrottle
@@ -55,11 +56,13 @@ class CommandHost(ABC, Generic[C]):
     Args:
         holder: who holds the lease, for people.
         clock_ns: since 1970, the same for all processes; connections are numbered by it.
+        wake_ups_topic: None = it sends no wake-ups.
 
     Attributes:
         ready: devices get what they need.
         connections: those that commands find, by their id.
         failed_appends: the log of what Kafka has refused; a device can cause it.
+        wake_ups: tell the engine that it has to hurry.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class CommandHost(ABC, Generic[C]):
         *,
         holder: str,
         clock_ns: Callable[[], int],
+        wake_ups_topic: str | None = None,
     ) -> None:
         self.ready = asyncio.Event()
         self.connections: dict[int, C] = {}
@@ -83,6 +87,7 @@ class CommandHost(ABC, Generic[C]):
         self._loop = asyncio.get_running_loop()
         self._ids = ConnectionIds(kind, clock_ns=clock_ns)
         self._ended = EndedConnections(kind, self.append_event)
+        self.wake_ups = WakeUps(log, wake_ups_topic, self._loop)
         self.lease = HeldLease(
             log,
             topic=settings.leases_topic,
@@ -90,7 +95,8 @@ class CommandHost(ABC, Generic[C]):
             duration_ms=settings.lease_ms,
             taken=self._lease_taken,
             passed=self._lease_passed,
-            renewing=self._ended.say_again,
+            renewing=self._renewing,
+            wakes=lambda: self.wake_ups.arrive,
         )
 
     # --- what differs -----------------------------------------------------------------------------------------------------------
@@ -140,6 +146,10 @@ class CommandHost(ABC, Generic[C]):
         self._host_counters.leases_lost += 1
         self.ready.clear()
         self._close_all()
+
+    def _renewing(self) -> None:
+        self._ended.say_again()
+        self.wake_ups.prove()
 
     def _tell_ready(self) -> None:
         if self._is_serving:

@@ -40,7 +40,7 @@ class HeldLease:
     """The lease of this process.
 
     holder: for people. duration_ms: of a lease. taken: connections may be made from now on. passed: none may be there; close
-    them. renewing: called with every renewal. All on the event loop that `start` is called on.
+    them. renewing: called with every renewal. All on the event loop that `start` is called on. wakes: see Lease.
     """
 
     def __init__(
@@ -53,6 +53,7 @@ class HeldLease:
         taken: Callable[[], None],
         passed: Callable[[], None],
         renewing: Callable[[], None] = lambda: None,
+        wakes: Callable[[], bool] = lambda: False,
         clock_ms: Callable[[], float] = boot_clock_ms,
     ) -> None:
         self.lease_id = _new_id()
@@ -60,6 +61,7 @@ class HeldLease:
         self._log = log
         self._topic = topic
         self._lease = Lease(holder=holder, duration_ms=duration_ms)
+        self._wakes = wakes
         self._taken = taken
         self._passed = passed
         self._renewing = renewing
@@ -104,7 +106,8 @@ class HeldLease:
 
     def _renew(self) -> None:
         confirmed = partial(self._confirmed, self.lease_id, self._clock_ms())
-        self._log.append(self._topic, self.lease_id.encode(), encode_lease(self._lease), None, confirmed)
+        renewal = Lease(holder=self._lease.holder, duration_ms=self._lease.duration_ms, wakes=self._wakes())
+        self._log.append(self._topic, self.lease_id.encode(), encode_lease(renewal), None, confirmed)
 
     def _confirmed(self, lease_id: str, sent_ms: float, error: Exception | None) -> None:
         self.holds()

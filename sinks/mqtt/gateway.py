@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from sinks.fast_path.offering import Offers
+from sinks.fast_path.offering import FastPathState, Offers
 from sinks.health import STOPPING, UnmetCondition
 from sinks.host.command_host import CommandHost
 from sinks.host.command_order import BUILD_MISMATCH
@@ -68,7 +68,8 @@ class Gateway(CommandHost[DeviceSocket]):
         """clock_ns: numbers the connections, and judges whether a message has expired. has_brokers_time: whether all gateways
         have that clock. tables: those of routing."""
         holder = f"gateway {settings.host}:{settings.port}"
-        super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns)
+        topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
+        super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns, wake_ups_topic=topic)
         self.settings = settings
         self.name = process_name(settings.group_instance_id)
         """As backends and operators see it."""
@@ -205,6 +206,8 @@ class Gateway(CommandHost[DeviceSocket]):
             self._ended.not_told(connection.connection_id, connection.key, append.value)
         if append.waits_since_s is not None:
             self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
+        if append.is_urgent and append.topic is AppendTopic.EVENTS:
+            self.wake_ups.send()
         socket.feed(connection.confirm, append, failure)
 
     def _confirmed(self, done: Confirmation, error: Exception | None) -> None:
@@ -300,6 +303,8 @@ class Gateway(CommandHost[DeviceSocket]):
         if offers.skipped:
             counters.offers_refused[OfferRefusal.BURST] += offers.skipped
         counters.offers_ignored += offers.closed
+        if offers.is_slow or offers.dropped or offers.skipped or offers.closed:
+            self.wake_ups.send()
         for client_id, offer in offers.here:
             self._offer(self._by_client.get(client_id), client_id, offer)
 
@@ -307,14 +312,21 @@ class Gateway(CommandHost[DeviceSocket]):
         self._offer(self.connections.get(offer.connection_id), client_id, offer)
 
     def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offer: OfferPublish) -> None:
-        if socket is None or not self.lease.holds():
-            self.counters.offers_ignored += 1
-            return
-        connection = socket.connection
-        if connection.client_id != client_id or connection.connection_id != offer.connection_id:
-            self.counters.offers_ignored += 1
-            return
-        socket.feed(connection.offer, offer, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)
+        counters, connection = self.counters, None if socket is None else socket.connection
+        taken, is_held = counters.offers_taken, False
+        if (
+            socket is None
+            or connection is None
+            or not self.lease.holds()
+            or connection.client_id != client_id
+            or connection.connection_id != offer.connection_id
+        ):
+            counters.offers_ignored += 1
+        else:
+            socket.feed(connection.offer, offer, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)
+            is_held = connection.fast_path is FastPathState.HOLDING
+        if counters.offers_taken == taken or is_held:
+            self.wake_ups.send()
 
     def _observe_lag(self, loop_lag_ms: float) -> None:
         now_ms = self.now_ms()

@@ -85,6 +85,8 @@ async def serve(
     matcher = KafkaMatcher(settings.routing, settings, matcher_counters, clock=clock) if settings.routing.enabled else None
     await tail.await_instance_free()
     topics = [settings.events_topic, settings.uplink_topic, settings.leases_topic]
+    if settings.fast_path.enabled:
+        topics.append(settings.fast_path.wake_ups_topic)
     if settings.routing.enabled:
         topics += [settings.routing.subscriptions_topic, settings.routing.retained_topic, settings.routing.publications_topic]
     await log.start(topics)

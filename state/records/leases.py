@@ -20,11 +20,13 @@ class Lease(Value, frozen=True):
         holder: Name of the gateway or bridge, for people.
         duration_ms: How long it holds at most, counted from the time of the record.
         ended: The holder has ended it, and the end of each of its connections is in the log.
+        wakes: The holder says when the engine has to hurry (state/records/wake_ups.py).
     """
 
     holder: str
     duration_ms: int
     ended: bool = False
+    wakes: bool = False
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

@@ -90,7 +90,12 @@ def gateway_settings(settings: Settings) -> GatewaySettings:
         **_kafka_side(settings),
         listeners=settings.listeners,
         rules=tuple(rule.plain() for rule in settings.rules),
-        fast_path=replace(settings.fast_path, messages_topic=topics.messages, routes_topic=topics.routes),
+        fast_path=replace(
+            settings.fast_path,
+            messages_topic=topics.messages,
+            routes_topic=topics.routes,
+            wake_ups_topic=topics.wake_ups,
+        ),
         routing=routing_settings(settings),
         device_limits=settings.limits,
         limits=settings.record_limits,

@@ -57,6 +57,7 @@ from streaming.engine.ownership.partitions import (
     record_partitions,
 )
 from streaming.engine.ownership.repartition import own_checkpoint
+from streaming.engine.pacing.wake_ups import WakeUpReader
 from streaming.engine.progress import BatchProgress, ProgressFile
 from streaming.engine.spark_session import SparkJars, start_spark
 from streaming.engine.stored_subscriptions import announce_stored_subscriptions
@@ -165,7 +166,8 @@ def run_engine(
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, counts, _watched_ids(settings, ids)) as partition_watch,
                 _watched(settings, read, committed, on_lag) as (lag, watchdog),
-                start(read) as query,  # step 5
+                WakeUpReader(settings.kafka.client_options(), settings.topics.wake_ups, lambda: leases.all_wake) as wake_ups,
+                start(read, urgency=wake_ups) as query,  # step 5
             ):
                 record = recorder.start if settings.engine.ledger else lambda: None
                 reloader = Reloader(settings, query, pipeline_of)
@@ -183,8 +185,10 @@ def run_engine(
                         *(group.observe, lag.observe, watchdog.observe, throttle.observe, leases.observe, health.observe),
                         *(recorder.observe, on_progress),
                     ),
-                    # 6 to 11
-                    first_batch=(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start, record),
+                    first_batch=(
+                        *(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start, record),  # 6 to 11
+                        wake_ups.start,
+                    ),
                     file=ProgressFile(settings.engine.data_dir),
                 )
         del lock

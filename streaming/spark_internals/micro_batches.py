@@ -52,6 +52,11 @@ class CommittedBatch:
     def end(self) -> Offsets:
         return {topic: read.end for topic, read in self.topics.items()}
 
+    @property
+    def left(self) -> int:
+        """Returns how many records it knew of and did not read."""
+        return sum(read.left for read in self.topics.values())
+
 
 def last_committed_batch(query: StreamingQuery) -> CommittedBatch:
     """Reads the query's newest report field by field; the whole report as JSON would take milliseconds."""

@@ -1,8 +1,10 @@
 """The pace of micro-batches in a real Spark: none without need, and one at once for a record."""
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -13,14 +15,28 @@ from tests.support.waiting import DEADLINE_S, wait_until
 LONG_MS, HOUR_MS = 240_000, 3_600_000
 
 
+class CalmUrgency:
+    """Knows of nothing urgent until `wakes` is set."""
+
+    is_known = True
+    since_ms = 0
+
+    def __init__(self) -> None:
+        self.wakes = threading.Event()
+
+    def wait(self, after_ms: int, timeout_s: float) -> bool:
+        return self.wakes.wait(timeout_s)
+
+
 @contextmanager
-def paced(pipeline: Pipeline, *, trigger_interval_ms: int) -> Iterator[PacedQuery]:
+def paced(pipeline: Pipeline, *, trigger_interval_ms: int, **others: Any) -> Iterator[PacedQuery]:
     """The query, started, with the longest of idle pauses; stopped in the engine's order."""
     query = pipeline.start()
     pipeline.connect("c", clean_start=True)
     pipeline.await_batches(1)
     kafka_options = {"bootstrap_servers": pipeline.bootstrap_servers}
-    with PacedQuery(query, kafka_options, trigger_interval_ms=trigger_interval_ms, idle_trigger_interval_ms=HOUR_MS) as pace:
+    intervals = {"trigger_interval_ms": trigger_interval_ms, "idle_trigger_interval_ms": HOUR_MS}
+    with PacedQuery(query, kafka_options, **intervals, **others) as pace:
         pace.start()
         yield pace
     pipeline.stop()
@@ -47,6 +63,18 @@ def test_a_record_starts_a_micro_batch_at_once_and_nothing_else_does(pipeline: P
             pipeline.publishes(number)
             assert time.monotonic() - sent < LONG_MS / 2_000
         assert query.may_have_news()
+
+
+def test_a_record_waits_for_others_until_a_wake_up_comes(pipeline: Pipeline) -> None:
+    urgency = CalmUrgency()
+    with paced(pipeline, trigger_interval_ms=LONG_MS, urgency=urgency, lazy_ms=HOUR_MS):
+        await_a_pause(pipeline)
+        before = pipeline.committed()
+        pipeline.send_message("c", b"1")
+        await_a_pause(pipeline)
+        assert pipeline.committed() == before
+        urgency.wakes.set()
+        pipeline.publishes(1)
 
 
 @pytest.mark.servers

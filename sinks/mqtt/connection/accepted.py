@@ -12,6 +12,7 @@
 
 from collections.abc import Callable
 from dataclasses import InitVar, dataclass, field
+from typing import Final
 
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.host.wire_table import WireAction
@@ -37,6 +38,9 @@ from state.events import FastPathClosed, GatewayEvent, Subscribed, Unsubscribed
 from state.model import PacketId, ReasonCode
 from state.records.events import encode_event, encode_puback, encode_pubcomp, encode_pubrec, encode_pubrel
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
+
+_REFUSED_FROM: Final = 0x80
+"""Reason codes from this one on refuse a message."""
 
 
 @dataclass(slots=True, eq=False)
@@ -131,6 +135,7 @@ class AcceptedDevice:
     def _acknowledged(self, kind: int, packet_id: PacketId, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
         """kind: the first byte of the packet. PUBREL is of a publication of the device, the others of a message for it."""
         connection_id, outbox, answer = self._connection_id, self.outbox, b""
+        is_urgent = reason_code >= _REFUSED_FROM or self.fast_path.may_wait_for_session
         if kind == framing.PUBACK:
             name, event = "PubAck", encode_puback(connection_id, packet_id, reason_code, reason)
             outbox.acknowledged(packet_id)
@@ -139,11 +144,13 @@ class AcceptedDevice:
             name, event = "PubRec", encode_pubrec(connection_id, packet_id, reason_code, reason, pubrel_sent=answers)
             if answers:
                 answer = encode_acknowledgement(framing.PUBREL, packet_id)
+            else:
+                is_urgent = True
         elif kind == framing.PUBCOMP:
             name, event = "PubComp", encode_pubcomp(connection_id, packet_id, reason_code)
             outbox.completed(packet_id)
         else:
-            name, event = "PubRel", encode_pubrel(connection_id, packet_id, reason_code)
+            name, event, is_urgent = "PubRel", encode_pubrel(connection_id, packet_id, reason_code), True
             if self._publications.release(packet_id):
                 answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
             else:
@@ -151,7 +158,8 @@ class AcceptedDevice:
         self._counters.packets_received[name] += 1
         if kind != framing.PUBREL:
             self._write_due(now_ms)
-        self._records.add_acknowledgement(event, self._output.fitting(answer) if answer else None)
+        fitting = self._output.fitting(answer) if answer else None
+        self._records.add_acknowledgement(event, fitting, is_urgent=is_urgent)
 
     def _publish(self, publish: Publish, now_ms: int, is_excessive: bool) -> None:
         judged = self._publications.judge(publish, self._records.unanswered, now_ms, is_excessive=is_excessive)
@@ -291,7 +299,7 @@ class AcceptedDevice:
                 self._counters.offers_refused[taken] += 1
                 continue
             self._counters.offers_taken += 1
-            append = Append(encode_event(taken.sent))
+            append = Append(encode_event(taken.sent), is_urgent=False)
             append.fast_publish = taken.publish
             self._records.add(append)
         return None

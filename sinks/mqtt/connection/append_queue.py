@@ -58,6 +58,7 @@ class Append:
         is_farewell: the engine knows by it that the connection is over.
         fast_publish: the message that may be written when this is confirmed.
         counts: it is a publication, and one of `AppendQueue.unanswered` until its answer is written.
+        is_urgent: the engine should not wait with it (state/records/wake_ups.py). Counts for records of `inflight.events`.
         joined: the values of the acknowledgements that share this record; None = it is no acknowledgement.
         waits_since_s: when it was handed to Kafka, by time.monotonic(), if others are slowed down for its device; else None.
     """
@@ -75,6 +76,7 @@ class Append:
     answer: Answer | None = None
     size_bytes: int = 0
     fast_publish: FastPublish | None = None
+    is_urgent: bool = True
     joined: list[bytes] | None = None
     waits_since_s: float | None = None
 
@@ -149,12 +151,12 @@ class AppendQueue:
         self._total.add(append.size_bytes)
         self._stop_if_there_is_no_room()
 
-    def add_acknowledgement(self, value: bytes, answer: bytes | None) -> None:
+    def add_acknowledgement(self, value: bytes, answer: bytes | None, *, is_urgent: bool = True) -> None:
         """Add an acknowledgement. It shares the record of the one before it, if that is still here and nothing came between."""
-        if not self._join(value, answer):
-            self.add(Append(value, answer, joined=[value]))
+        if not self._join(value, answer, is_urgent):
+            self.add(Append(value, answer, joined=[value], is_urgent=is_urgent))
 
-    def _join(self, value: bytes, answer: bytes | None) -> bool:
+    def _join(self, value: bytes, answer: bytes | None, is_urgent: bool) -> bool:
         newest = self.new[-1] if self.new else None
         if newest is None or newest.joined is None:
             return False
@@ -171,6 +173,7 @@ class AppendQueue:
             else:
                 return False  # another answer goes between
         newest.joined.append(value)
+        newest.is_urgent |= is_urgent
         newest.size_bytes += len(value)
         self.unconfirmed_bytes += len(value)
         self._total.hold(len(value))

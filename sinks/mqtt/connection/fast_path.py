@@ -270,6 +270,11 @@ class WireFastPath:
             return FastPathState.HOLDING
         return FastPathState.OPEN
 
+    @property
+    def may_wait_for_session(self) -> bool:
+        """Returns False if no message waits for what the session does next: each is taken here, or will be."""
+        return self.state is not FastPathState.OPEN or self._chains[self._partition].after < self._queued_to
+
     def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> bool | OfferRefusal:
         """Holds an offer, or leaves it to the session. Then call `take_next`.
 

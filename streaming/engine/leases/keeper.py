@@ -83,6 +83,8 @@ class LeaseKeeper(BackgroundLoop):
         self._monotonic_s = monotonic_s
         self._now = now
         self._table = LeaseTable()
+        self.all_wake = False
+        """Says that every gateway and bridge sends wake-ups, as far as is known (state/records/wake_ups.py)."""
         self._skew = ClockSkew()
         self._expired_at: dict[str, datetime.datetime] = {}
         self._drained_at: datetime.datetime | None = None
@@ -132,6 +134,7 @@ class LeaseKeeper(BackgroundLoop):
         if over := self._table.pop_ended():
             self._topic.forget(over)
         ended = self._end_connections() if self._is_search_due() else 0
+        self.all_wake = self._table.all_wake
         live = len(self._table.live)
         self._on_report(LeaseReport(live=live, expired=len(expired), connections_ended=ended, skew_s=skew_s))
 
@@ -177,6 +180,7 @@ class LeaseKeeper(BackgroundLoop):
             try:
                 self.inspect()
             except (KafkaError, NewerRecord, *SPARK_ERRORS) as error:
+                self.all_wake = False
                 if not self._stopping.is_set():
                     _log.warning("leases_not_watched", error=repr(error)[:500], action="tried again in a second")
             except Exception:  # noqa: BLE001 - the sessions continue without it

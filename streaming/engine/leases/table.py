@@ -57,6 +57,11 @@ class LeaseTable:
         return frozenset(self._ages_ms)
 
     @property
+    def all_wake(self) -> bool:
+        """Returns True if every holder of a live lease sends wake-ups, and there is one."""
+        return bool(self._ages_ms) and all(self._leases[lease_id].wakes for lease_id in self._ages_ms)
+
+    @property
     def expired(self) -> tuple[str, ...]:
         """The expired leases that have not been forgotten."""
         return tuple(self._expired)

@@ -23,10 +23,11 @@ from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.kafka_access import end_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.settings import PipelineSettings, shortest_retry_ms
 from streaming.engine.ownership.checkpoint_lineage import new_lineage
 from streaming.engine.pacing.engine_clock import EngineClock
-from streaming.engine.pacing.paced_query import PacedQuery
+from streaming.engine.pacing.paced_query import LATE_BY, PacedQuery
+from streaming.engine.pacing.wake_ups import Urgency
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import counted, read_records, sessions, sessions_writer
 from streaming.settings import OFF
@@ -55,13 +56,18 @@ class SessionsQuery:
         pipeline: PipelineSettings,
         starting_offsets: Mapping[str, str],
         partitions: Mapping[str, int],
+        urgency: Urgency | None = None,
     ) -> None:
-        """starting_offsets: by topic, for a new checkpoint. partitions: by topic, how many to read. Raises UnreadableSettings."""
+        """starting_offsets: by topic, for a new checkpoint. partitions: by topic, how many to read. Raises UnreadableSettings.
+
+        urgency: None = every record is urgent.
+        """
         self._spark = spark
         self._settings = settings
         self._log = log
         self._starting_offsets = starting_offsets
         self._partitions = partitions
+        self._urgency = urgency
         self._unreported: list[BatchProgress] = []
         """Micro-batches of the query before a restart."""
         self._has_run = self._is_paced = False
@@ -150,6 +156,8 @@ class SessionsQuery:
             idle_trigger_interval_ms=settings.engine.idle_trigger_interval_ms,
             intake=self._intake,
             clock=self._clock,
+            urgency=self._urgency,
+            lazy_ms=min(settings.engine.lazy_ms, int(LATE_BY * shortest_retry_ms(pipeline))),
         )
         self._has_run = self._is_paced = False
 

@@ -53,6 +53,12 @@ class PipelineSettings:
     routing: bool = False
 
 
+def shortest_retry_ms(settings: PipelineSettings) -> int:
+    """Returns the shortest time after which any session sends a message again."""
+    sessions = (settings.session, *(profile.session for profile in settings.profiles))
+    return min(wait_ms for session in sessions for wait_ms in (session.retry_interval_ms, *session.later_retry_intervals_ms))
+
+
 class SettingsOfClients:
     """Finds the session settings of a client id; caches the answers for recent clients."""
 

@@ -47,6 +47,10 @@ class Arrivals:
         """Returns after `timeout_s`, whatever arrives."""
         self._closed.wait(timeout_s)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
     def close(self) -> None:
         """Ends a `wait` or `rest` of another thread; later calls return at once."""
         self._closed.set()

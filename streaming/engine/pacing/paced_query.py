@@ -8,6 +8,8 @@ interval uses two thirds of a core on an idle engine; a long one delays the firs
 3. but no longer than a quarter of the time since something last happened, because session timers fire only in micro-batches: a
    timer is late by at most a quarter of its length; and
 4. no longer than `idle_trigger_interval`.
+5. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
+6. but no longer than a quarter of the time since something urgent was heard of, for the sake of the timers that it has started.
 """
 
 import threading
@@ -21,10 +23,12 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.engine.intake.bounded_intake import BoundedIntake
 from streaming.engine.pacing.arrivals import Arrivals
 from streaming.engine.pacing.engine_clock import EngineClock
+from streaming.engine.pacing.wake_ups import Urgency
 from streaming.spark_internals.micro_batches import CommittedBatch, ReadLimits, last_committed_batch, set_batch_time, set_pause
 
 _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.01
+_CLOSED_POLL_S: Final = 0.25
 _LONGEST_HOLD_S: Final = 60.0
 
 
@@ -35,14 +39,30 @@ LATE_BY: Final = 0.25
 class Pace:
     """Pauses the query's thread between two micro-batches. Times are those of a monotonic clock, in milliseconds."""
 
-    def __init__(self, arrivals: Arrivals, *, trigger_interval_ms: int, idle_trigger_interval_ms: int, now_ms: int) -> None:
+    def __init__(
+        self,
+        arrivals: Arrivals,
+        *,
+        trigger_interval_ms: int,
+        idle_trigger_interval_ms: int,
+        now_ms: int,
+        urgency: Urgency | None = None,
+        lazy_ms: int = 0,
+    ) -> None:
+        """urgency: None = every record is urgent."""
         self._arrivals = arrivals
+        self._urgency = urgency
+        self._lazy_ms = lazy_ms
         self._trigger_interval_ms = trigger_interval_ms
         self._idle_trigger_interval_ms = idle_trigger_interval_ms
-        self._active_ms = now_ms
+        self._active_ms = self._started_ms = now_ms
 
     def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
         """Returns when the next micro-batch is to start. due_ms: when Spark's trigger would start it."""
+        self._wait(batch, due_ms, now)
+        self._started_ms = now()
+
+    def _wait(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
         now_ms = now()
         if batch.did_something:
             self._active_ms = now_ms
@@ -50,8 +70,24 @@ class Pace:
         latest_ms = now_ms + min(max(quiet_ms, self._trigger_interval_ms), self._idle_trigger_interval_ms)
         if due_ms > now_ms:
             self._arrivals.rest((due_ms - now_ms) / 1_000)
-        if not batch.did_something and (left_ms := latest_ms - now()) > 0:
+        if batch.did_something:
+            if not batch.left:
+                self._be_lazy(self._started_ms + self._lazy_ms, now)
+        elif (left_ms := latest_ms - now()) > 0:
             self._arrivals.wait(batch.end, left_ms / 1_000)
+            self._be_lazy(min(now() + self._lazy_ms, latest_ms), now)
+
+    def _be_lazy(self, until_ms: int, now: Callable[[], int]) -> None:
+        """Waits for something urgent; what came since the last micro-batch started may have missed it."""
+        urgency = self._urgency
+        if urgency is None or not self._lazy_ms or not urgency.is_known:
+            return
+        now_ms = now()
+        quiet_ms = max(int((now_ms - urgency.since_ms) * LATE_BY), self._trigger_interval_ms)
+        until_ms = min(until_ms, now_ms + quiet_ms)
+        while not self._arrivals.is_closed and (left_ms := until_ms - now()) > 0:
+            if urgency.wait(self._started_ms, min(left_ms / 1_000, _CLOSED_POLL_S)):
+                return
 
 
 class PacedQuery:
@@ -66,16 +102,21 @@ class PacedQuery:
         idle_trigger_interval_ms: int,
         intake: BoundedIntake | None = None,
         clock: EngineClock | None = None,
+        urgency: Urgency | None = None,
+        lazy_ms: int = 0,
     ) -> None:
         """kafka_options: for kafka-python, bootstrap servers included. intake: None = the limits of the start stay.
 
-        clock: None = the system's. Intake and clock outlive the query, for the next one of the same engine.
+        clock: None = the system's. urgency: None = every record is urgent. Intake, clock and urgency outlive the query, for the
+        next one of the same engine.
         """
         self._query = query
         self._trigger_interval_ms = trigger_interval_ms
         self._idle_trigger_interval_ms = idle_trigger_interval_ms
         self._intake = intake
         self._clock = clock
+        self._urgency = urgency
+        self._lazy_ms = lazy_ms
         self._arrivals = Arrivals(kafka_options)
         self._pace: Pace | None = None
         self._limits: ReadLimits | None = None
@@ -103,6 +144,8 @@ class PacedQuery:
                 trigger_interval_ms=self._trigger_interval_ms,
                 idle_trigger_interval_ms=self._idle_trigger_interval_ms,
                 now_ms=_now_ms(),
+                urgency=self._urgency,
+                lazy_ms=self._lazy_ms,
             )
         if self._intake is not None:
             try:

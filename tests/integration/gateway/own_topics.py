@@ -24,7 +24,11 @@ def settings_on(kafka: SharedKafka, prefix: str, **changed: Any) -> GatewaySetti
         group_id=name,
     )
     fast_path = replace(
-        settings.fast_path, messages_topic=f"{name}.messages", routes_topic=f"{name}.routes", group_id=f"{name}-routers"
+        settings.fast_path,
+        messages_topic=f"{name}.messages",
+        routes_topic=f"{name}.routes",
+        wake_ups_topic=f"{name}.wake-ups",
+        group_id=f"{name}-routers",
     )
     settings = replace(settings, fast_path=fast_path)
     create_topics(kafka.bootstrap_servers, *topics_of(settings), partitions=4)
@@ -39,4 +43,5 @@ def topics_of(settings: GatewaySettings) -> tuple[str, ...]:
         settings.leases_topic,
         settings.fast_path.messages_topic,
         settings.fast_path.routes_topic,
+        settings.fast_path.wake_ups_topic,
     )

@@ -13,9 +13,11 @@ from prometheus_client import CollectorRegistry
 
 from inflight import Producer
 from inflight.demo.up import UpProcess
+from state.records.leases import decode_lease
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_device import PahoDevice
 from tests.integration.up.topics_of_up import await_final_receipts, await_receipts, ledger_of
+from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
 _ids = itertools.count(1)
@@ -42,6 +44,16 @@ def arrived(device: PahoDevice, message_id: str) -> None:
     wait_until(lambda: any(message.payload == message_id.encode() for message in device.messages), f"{message_id} arrives")
     message = next(message for message in device.messages if message.payload == message_id.encode())
     device.client.ack(message.mid, message.qos)
+
+
+def test_the_engine_of_up_may_be_lazy_because_its_gateway_wakes_it_up(up: SharedUp) -> None:
+    """The other tests here find that nothing is slower for it."""
+
+    def wakes(records: list[ReadRecord]) -> bool:
+        return any(record.value is not None and decode_lease(record.value).wakes for record in records)
+
+    assert wakes(read_topic(up.kafka, "inflight.leases", wakes))
+    assert read_topic(up.kafka, "inflight.wake-ups", bool)
 
 
 @pytest.mark.parametrize("qos", [1, 2])

@@ -62,7 +62,7 @@ def test_an_offer_has_the_record_and_the_previous_offset() -> None:
         ),
         ("a", OfferPublish(connection_id=5, position=Position(2, 12), previous=10, timestamp_ms=1_000, headers=(("x", None),))),
     ]
-    assert (offers.elsewhere, offers.dropped) == ([], 0)
+    assert (offers.elsewhere, offers.dropped, offers.unknown, offers.is_slow) == ([], 0, 1, False)
 
 
 def test_the_later_connection_gets_the_offer_here_or_elsewhere() -> None:
@@ -80,7 +80,8 @@ def test_the_later_connection_gets_the_offer_here_or_elsewhere() -> None:
 def test_a_too_large_message_is_not_offered_and_is_remembered() -> None:
     router = Router()
     router.route("a", 6)
-    assert router.read(Record(b"a", 10, b"long")).elsewhere == []
+    too_large = router.read(Record(b"a", 10, b"long"))
+    assert (too_large.elsewhere, too_large.is_slow) == ([], True)
     (found,) = router.read(Record(b"a", 11)).elsewhere
     assert found.offer.previous == 10
 

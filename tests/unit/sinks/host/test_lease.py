@@ -34,6 +34,7 @@ class Holder:
         self.appended: list[tuple[str, Lease, Confirmation]] = []
         self.loop = Loop()
         self.ticks = 0
+        self.wakes = False
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.loop)
         self.lease = HeldLease(
             self,
@@ -43,6 +44,7 @@ class Holder:
             taken=lambda: self.said.append("taken"),
             passed=lambda: self.said.append("passed"),
             renewing=self._renewing,
+            wakes=lambda: self.wakes,
             clock_ms=lambda: self.now_ms,
         )
         self.lease.start()
@@ -177,3 +179,11 @@ def test_without_a_lease_none_is_ended(holder: Holder) -> None:
 def test_the_clock_counts_milliseconds() -> None:
     before: Any = boot_clock_ms()
     assert 0 <= boot_clock_ms() - before < 10_000
+
+
+def test_each_renewal_says_whether_wake_ups_arrive(holder: Holder) -> None:
+    holder.wakes = True
+    holder.tick()
+    holder.wakes = False
+    holder.tick()
+    assert [lease.wakes for _, lease, _ in holder.appended] == [False, True, False]

@@ -88,7 +88,8 @@ class Host:
         self.gateway.stop()
 
     def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
-        self.unconfirmed.append(done)
+        if topic != SETTINGS.fast_path.wake_ups_topic:
+            self.unconfirmed.append(done)
 
     def confirm(self) -> None:
         unconfirmed, self.unconfirmed = self.unconfirmed, []

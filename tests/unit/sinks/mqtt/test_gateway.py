@@ -1,8 +1,10 @@
 """sinks.mqtt.gateway with routing, on a log that keeps what it is given."""
 
 import asyncio
+import time
 from typing import Any
 
+from sinks.fast_path.offering import Offers
 from sinks.kafka.append import Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.gateway import Gateway
@@ -12,7 +14,8 @@ from sinks.mqtt.settings import GatewaySettings
 from sinks.routing.retained_table import RetainedTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
-from state.commands import AcceptConnection, CommandBatch
+from state.commands import AcceptConnection, CommandBatch, OfferPublish, OpenFastPath
+from state.model import Position
 from state.records.commands import encode_command_batch
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.support.waiting import until
@@ -22,6 +25,8 @@ from tests.unit.sinks.mqtt.test_device_socket import Transport
 SETTINGS = GatewaySettings(
     uplink_topic="x.uplink", routing=RoutingSettings(enabled=True, subscriptions_topic="x.lists", retained_topic="x.retained")
 )
+
+OTHERS = (SETTINGS.leases_topic, SETTINGS.fast_path.wake_ups_topic, "x.lists")
 
 
 class Site:
@@ -65,7 +70,7 @@ async def test_each_record_goes_to_its_topic_under_its_key() -> None:
     await until(lambda: bool(transport.data), "SUBACK")
     socket.data_received(publish("t", b"p", first_byte=0x33, packet_id=1) + publish("t", first_byte=0x31))
     site.gateway.stop()
-    topics = [(topic, key, value) for topic, key, value in site.appended if topic not in (SETTINGS.leases_topic, "x.lists")]
+    topics = [(topic, key, value) for topic, key, value in site.appended if topic not in OTHERS]
     assert topics[0][:2] == (SETTINGS.events_topic, b"c1")
     assert topics[1:5] == [
         ("x.uplink", b"c1", b"p"),
@@ -87,3 +92,49 @@ async def test_the_list_of_a_client_here_is_appended_again_behind_a_lower_one() 
     await until(lambda: len(site.lists()) == 2, "the list")
     assert site.lists()[1] == SubscriptionList(connection_id=own.connection_id, version=1, subscriptions=own.subscriptions)
     site.gateway.stop()
+
+
+class TestWakeUps:
+    @staticmethod
+    def awaken(site: Site, offers: Offers) -> int:
+        """Returns how many wake-ups are sent for the offers, the pause after the last one being over."""
+        site.gateway.wake_ups._is_pausing = False
+        site.appended.clear()
+        site.gateway.offers(offers, 0)
+        return [topic for topic, *_ in site.appended].count(SETTINGS.fast_path.wake_ups_topic)
+
+    async def test_an_urgent_record_is_followed_by_one(self) -> None:
+        site = Site()
+        socket, _ = await site.connected()
+        await until(lambda: site.gateway.wake_ups.arrive, "a first one as a proof")
+        site.gateway.wake_ups._is_pausing = False
+        site.appended.clear()
+        socket.data_received(publish("t", first_byte=0x34, packet_id=1))
+        await until(lambda: len(site.appended) == 2, "the publication and a wake-up")
+        assert [topic for topic, *_ in site.appended] == [SETTINGS.events_topic, SETTINGS.fast_path.wake_ups_topic]
+        site.gateway.stop()
+
+    async def test_messages_that_the_session_has_to_send_wake_the_engine_up(self) -> None:
+        site = Site()
+        socket, _ = await site.connected()
+        offer = OfferPublish(connection_id=socket.connection.connection_id, position=Position(0, 5), previous=4, timestamp_ms=1)
+        for offers in (Offers(is_slow=True), Offers(dropped=1), Offers(skipped=1), Offers(closed=1), Offers(here=[("c1", offer)])):
+            assert self.awaken(site, offers) == 1, offers
+        assert self.awaken(site, Offers(unknown=1)) == 0, "its device is offline"
+        site.gateway.stop()
+
+    async def test_a_message_on_the_fast_path_wakes_nobody_up(self) -> None:
+        site = Site()
+        socket, _ = await site.connected()
+        connection_id = socket.connection.connection_id
+        grant = OpenFastPath(connection_id, 0, 2, after=Position(0, 4), is_snapshot=True, subscriptions=())
+        site.gateway.commands(0, [encode_command_batch(CommandBatch(client_id="c1", commands=(grant,)))])
+        headers = (("mqtt-topic", b"t"), ("mqtt-qos", b"1"))
+        position, now_ms = Position(0, 5), time.time_ns() // 1_000_000
+        offer = OfferPublish(
+            connection_id=connection_id, position=position, previous=4, timestamp_ms=now_ms, headers=headers, payload=b"p"
+        )
+        assert self.awaken(site, Offers(here=[("c1", offer)])) == 0
+        assert site.gateway.counters.offers_taken == 1
+        assert self.awaken(site, Offers(here=[("another", offer)])) == 1
+        site.gateway.stop()

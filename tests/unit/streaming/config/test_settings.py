@@ -108,7 +108,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (
             FastPathSettings,
             {"messages_topic", "routes_topic", "max_lag", "pressure_loop_lag_ms", "pressure_unconfirmed", "pressure_offers"}
-            | {"pressure_hold_ms"},
+            | {"pressure_hold_ms", "wake_ups_topic"},
         ),
         (
             RoutingSettings,
@@ -173,6 +173,7 @@ def test_gateway_and_engine_share_limits_sessions_and_fast_path_settings() -> No
     fast_path = gateway.fast_path
     assert (fast_path.enabled, fast_path.max_payload_bytes) == (False, 1_024)
     assert (fast_path.messages_topic, fast_path.routes_topic) == ("t.messages", "t.routes")
+    assert fast_path.wake_ups_topic == "t.wake-ups"
     assert gateway.limits == settings.record_limits
     assert (gateway.session_of("a").max_awaiting_rel, gateway.session_of("b").max_awaiting_rel) == (8, 7)
     engine = pipeline_settings(settings, commands_partitions=1)

@@ -222,6 +222,14 @@ class TestAcknowledgements:
         assert last.value == acknowledgement(4), "one alone is written as ever"
         assert appends.unconfirmed == 3
 
+    def test_one_urgent_acknowledgement_makes_the_record_urgent(self) -> None:
+        appends = queue()
+        for urgent in ((False, False), (False, True), (True, False)):
+            for packet_id, is_urgent in enumerate(urgent, 1):
+                appends.add_acknowledgement(acknowledgement(packet_id), None, is_urgent=is_urgent)
+            (record,) = appends.take_new()
+            assert (packet_ids(record), record.is_urgent) == ([1, 2], any(urgent))
+
     def test_a_sent_record_gets_no_more_acknowledgements(self) -> None:
         appends = queue()
         appends.add_acknowledgement(acknowledgement(1), None)

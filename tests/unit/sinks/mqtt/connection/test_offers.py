@@ -14,7 +14,7 @@ from state.outbound.deduplication import message_digest
 from state.records.routing import encode_routing
 from state.records.settings import RecordLimits
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish, written
-from tests.unit.sinks.mqtt.mqtt_bytes import publish
+from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
 FIRST, SECOND = 32_768, 32_769
 WALL_MS = 1_700_000_000_000
@@ -573,3 +573,58 @@ class TestClosing:
         offer(harness, 5)
         assert grant(harness, 4) == sent(FIRST)
         assert offer(harness, 6) == sent(SECOND)
+
+
+class TestUrgency:
+    """Says of which records the engine is told that they should not wait (state/records/wake_ups.py)."""
+
+    @staticmethod
+    def urgent(harness: Harness, *data: bytes) -> list[bool]:
+        """Returns whether each record is urgent that the device's bytes make."""
+        harness.confirming = False
+        harness.send(*data)
+        found = [append.is_urgent for append in harness.waiting]
+        harness.confirming = True
+        harness.settle()
+        return found
+
+    def test_a_connect_is_urgent(self) -> None:
+        harness = Harness()
+        assert self.urgent(harness, connect(flags=0x00)) == [True]
+
+    def test_answers_to_the_fast_path_are_not_urgent_while_it_is_open(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        assert [append.is_urgent for append in harness.waiting] == [False]
+        harness.confirming = True
+        harness.settle()
+        assert self.urgent(harness, ack(0x40, FIRST)) == [False]
+        offer(harness, 6, qos=2)
+        assert self.urgent(harness, ack(0x50, SECOND)) == [False], "the gateway answers by PUBREL itself"
+        assert self.urgent(harness, ack(0x70, SECOND)) == [False]
+
+    def test_answers_are_urgent_while_messages_may_wait_for_them(self) -> None:
+        harness = connected()
+        send_publish(harness, 1)
+        assert self.urgent(harness, ack(0x40, 1)) == [True], "there is no grant"
+        harness = granted()
+        offer(harness, 5)
+        offer(harness, 7, previous=6)
+        assert self.urgent(harness, ack(0x40, FIRST)) == [True], "a message before the second one is the session's"
+
+    def test_answers_are_urgent_while_messages_wait_in_the_queue_of_the_session(self) -> None:
+        harness = connected()
+        grant(harness, 4, is_snapshot=True, subscriptions=(), queued_to=6)
+        offer(harness, 5)
+        assert self.urgent(harness, ack(0x40, FIRST)) == [True]
+        offer(harness, 6)
+        assert self.urgent(harness, ack(0x40, SECOND)) == [False]
+
+    def test_refusals_and_what_only_the_session_answers_are_urgent(self) -> None:
+        harness = granted(level=5)
+        offer(harness, 5)
+        assert self.urgent(harness, bytes((0x40, 3)) + FIRST.to_bytes(2, "big") + b"\x97") == [True]
+        assert self.urgent(harness, ack(0x50, 9)) == [True]
+        assert self.urgent(harness, ack(0x62, 9)) == [True]
+        assert self.urgent(harness, publish("t", first_byte=0x34, packet_id=1, v5=b"")) == [True]

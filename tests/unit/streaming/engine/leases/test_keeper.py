@@ -231,3 +231,13 @@ def test_the_newest_renewal_tells_how_far_the_clock_is_off() -> None:
             harness.keeper.inspect()
     assert [report.skew_s for report in harness.reports] == [None, 7_200.5, None]
     assert [(line["event"], line["skew_s"]) for line in logs] == [("clock_off", 7_200.5)]
+
+
+def test_it_says_whether_all_holders_send_wake_ups() -> None:
+    harness = KeeperHarness()
+    harness.unread = [("a", Lease(holder="gateway", duration_ms=2_000, wakes=True))]
+    assert not harness.keeper.all_wake
+    harness.pass_s(1)
+    assert harness.keeper.all_wake
+    harness.pass_s(1, "bridge")
+    assert not harness.keeper.all_wake

@@ -59,3 +59,17 @@ def test_what_was_forgotten_is_not_there() -> None:
     for lease_id in ("live", "gone", "never seen"):
         leases.read(lease_id, None)
     assert (leases.live, leases.expired, leases.holders(["live", "gone"])) == (frozenset(), (), [])
+
+
+def test_all_holders_wake_if_each_live_lease_says_so() -> None:
+    leases = LeaseTable()
+    assert not leases.all_wake, "nobody is known"
+    leases.read("new", Lease(holder="gateway", duration_ms=1_000, wakes=True))
+    assert leases.all_wake
+    leases.read("old", LEASE)
+    assert not leases.all_wake
+    leases.watched(1_400)
+    leases.read("new", Lease(holder="gateway", duration_ms=1_000, wakes=True))
+    leases.watched(100)
+    leases.expire()
+    assert leases.all_wake

@@ -8,7 +8,7 @@ from streaming.engine.pacing.paced_query import LATE_BY, Pace
 from streaming.spark_internals.checkpoint import Offsets
 from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead
 
-TRIGGER_MS, IDLE_MS = 100, 1_000
+TRIGGER_MS, IDLE_MS, LAZY_MS = 100, 1_000, 600
 END: Offsets = {"events": {0: 5, 1: 7}, "messages": {0: 3}}
 READ = {topic: TopicRead(records=0, left=0, end=end) for topic, end in END.items()}
 QUIET = CommittedBatch(did_something=False, topics=READ)
@@ -35,6 +35,8 @@ class Clock:
     def rest(self, timeout_s: float) -> None:
         self.rests.append(round(timeout_s * 1_000))
         self.now_ms += self.rests[-1]
+
+    is_closed = False
 
     def close(self) -> None: ...
 
@@ -101,3 +103,95 @@ def test_a_timer_is_late_by_a_quarter_of_its_length_at_most(lengths_ms: list[int
             return
         clock.now_ms += length_ms
         pace.pause(QUIET, clock.now_ms, clock)
+
+
+class KnownUrgency:
+    """wakes_at_ms: when the next wake-up comes, by the clock."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.is_known = True
+        self.since_ms = -1_000_000
+        self.wakes_at_ms = 1 << 40
+
+    def wait(self, after_ms: int, timeout_s: float) -> bool:
+        until_ms = self._clock.now_ms + round(timeout_s * 1_000)
+        if self.wakes_at_ms <= until_ms:
+            self._clock.now_ms, self.since_ms = max(self._clock.now_ms, self.wakes_at_ms), self.wakes_at_ms
+        else:
+            self._clock.now_ms = until_ms
+        return self.since_ms > after_ms
+
+
+class TestLaziness:
+    @pytest.fixture
+    def urgency(self, clock: Clock) -> KnownUrgency:
+        return KnownUrgency(clock)
+
+    @pytest.fixture
+    def pace(self, clock: Clock, urgency: KnownUrgency) -> Pace:
+        return Pace(
+            clock,
+            trigger_interval_ms=TRIGGER_MS,
+            idle_trigger_interval_ms=IDLE_MS,
+            now_ms=clock.now_ms,
+            urgency=urgency,
+            lazy_ms=LAZY_MS,
+        )
+
+    @staticmethod
+    def pause_ms(pace: Pace, batch: CommittedBatch, clock: Clock, *, batch_ms: int = 50) -> int:
+        """Returns how long the pause after a micro-batch is."""
+        clock.now_ms += batch_ms
+        ended_ms = clock.now_ms
+        pace.pause(batch, clock.now_ms, clock)
+        return clock.now_ms - ended_ms
+
+    def test_records_that_are_not_urgent_wait_until_the_oldest_is_old(self, pace: Pace, clock: Clock) -> None:
+        """The oldest one may have come as soon as the last micro-batch was planned."""
+        assert [self.pause_ms(pace, BUSY, clock) for _ in range(3)] == [LAZY_MS - 50] * 3
+
+    def test_a_wake_up_ends_the_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
+        urgency.wakes_at_ms = clock.now_ms + 50 + 7
+        assert self.pause_ms(pace, BUSY, clock) == 7
+
+    def test_a_wake_up_during_the_micro_batch_leaves_no_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
+        self.pause_ms(pace, BUSY, clock)
+        urgency.wakes_at_ms = clock.now_ms + 10
+        assert self.pause_ms(pace, BUSY, clock) == 0
+
+    def test_pauses_grow_by_a_quarter_after_something_urgent(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
+        urgency.since_ms = clock.now_ms
+        pauses_ms = [self.pause_ms(pace, BUSY, clock) for _ in range(12)]
+        assert pauses_ms == sorted(pauses_ms)
+        assert (pauses_ms[0], pauses_ms[-1]) == (TRIGGER_MS, LAZY_MS - 50)
+
+    def test_a_record_in_a_quiet_time_waits_for_others_or_for_a_wake_up(
+        self, pace: Pace, clock: Clock, urgency: KnownUrgency
+    ) -> None:
+        clock.now_ms += 60_000
+        clock.arrives_after_ms = iter((7, 7))
+        assert self.pause_ms(pace, QUIET, clock) == 7 + LAZY_MS
+        urgency.wakes_at_ms = clock.now_ms + 50 + 7 + 3
+        assert self.pause_ms(pace, QUIET, clock) == 7 + 3
+
+    def test_a_quiet_pause_is_no_longer_because_of_a_late_record(self, pace: Pace, clock: Clock) -> None:
+        """Timers may be due then."""
+        clock.now_ms += 60_000
+        clock.arrives_after_ms = iter((IDLE_MS - 10,))
+        assert self.pause_ms(pace, QUIET, clock) == IDLE_MS
+
+    def test_without_wake_ups_of_all_everything_is_urgent(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
+        urgency.is_known = False
+        assert self.pause_ms(pace, BUSY, clock) == 0
+        clock.now_ms += 60_000
+        clock.arrives_after_ms = iter((7,))
+        assert self.pause_ms(pace, QUIET, clock) == 7
+
+    def test_a_micro_batch_that_left_records_is_followed_by_the_next(self, pace: Pace, clock: Clock) -> None:
+        left = CommittedBatch(did_something=True, topics=READ | {"events": TopicRead(records=9, left=1, end=END["events"])})
+        assert self.pause_ms(pace, left, clock) == 0
+
+    def test_a_stop_ends_the_pause(self, pace: Pace, clock: Clock) -> None:
+        clock.is_closed = True
+        assert self.pause_ms(pace, BUSY, clock) == 0
