@@ -35,7 +35,7 @@ def up(
     ] = None,
     config: Config = None,
     overrides: Overrides = None,
-    standby: Annotated[bool, typer.Option("--standby", help="Start a second engine that waits (docs/operate/standby.md).")] = False,
+    standby: Annotated[bool, typer.Option("--standby", help="Start a second engine that waits: docs/operate/standby.md")] = False,
 ) -> None:
     """Run everything on this machine: a real Kafka, the engine, a gateway and the console, until Ctrl-C.
 

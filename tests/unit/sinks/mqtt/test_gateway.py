@@ -118,7 +118,8 @@ class TestWakeUps:
         site = Site()
         socket, _ = await site.connected()
         offer = OfferPublish(connection_id=socket.connection.connection_id, position=Position(0, 5), previous=4, timestamp_ms=1)
-        for offers in (Offers(is_slow=True), Offers(dropped=1), Offers(skipped=1), Offers(closed=1), Offers(here=[("c1", offer)])):
+        slow = (Offers(is_slow=True), Offers(dropped=1), Offers(skipped=1), Offers(closed=1), Offers(here=[("c1", offer)]))
+        for offers in slow:
             assert self.awaken(site, offers) == 1, offers
         assert self.awaken(site, Offers(unknown=1)) == 0, "its device is offline"
         site.gateway.stop()
