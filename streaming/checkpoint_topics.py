@@ -33,10 +33,31 @@ class CheckpointUse:
     """What a query reads into its checkpoint.
 
     lost: what is gone with the records, for people. cure: what to do if its topics were made anew or have lost records.
+    accept: how to go on without records that Kafka has deleted; empty = not at all. is_loss_accepted: that was chosen.
     """
 
     lost: str
     cure: str
+    accept: str = ""
+    is_loss_accepted: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneRecords:
+    """Records of a partition that Kafka has deleted and a checkpoint has not read: from `first` on, `end` is the oldest left."""
+
+    topic: str
+    partition: int
+    first: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        """Returns the offsets between them: the number of records, with those of transactions' ends and of compaction."""
+        return self.end - self.first
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition} from {self.first} to {self.end}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,12 +102,20 @@ def check_checkpoint_topics(files: CheckpointFiles, settings: "Settings", report
             "newest records: with a disk, by an unclean leader election, or because an older copy of its data was put back. New "
             f"records at these offsets would be skipped, so nothing is read, and the checkpoint was not changed. {use.cure}"
         )
-    if gone := list(_before_the_beginning(committed_offsets(files), bounds.beginnings)):
+    gone = _before_the_beginning(committed_offsets(files), bounds.beginnings)
+    if gone and not use.is_loss_accepted:
+        cures = f"{use.accept} Or: {use.cure}" if use.accept else use.cure
         raise RecordsGone(
-            f"Kafka no longer has what the checkpoint {files.path()} has not read:\n{_lines(gone)}\nThese records are gone for "
-            f"{use.lost}: the retention of the topic has passed, or somebody has deleted records. Put back a newer copy of the "
-            f"checkpoint if there is one (docs/operate/upgrade.md, A copy of the checkpoint). If there is none: {use.cure}"
+            f"Kafka no longer has what the checkpoint {files.path()} has not read:\n{_lines(map(str, gone))}\nThese records are "
+            f"gone for {use.lost}: the retention of the topic has passed, or somebody has deleted records. Put back a newer copy "
+            f"of the checkpoint if there is one (docs/operate/upgrade.md, A copy of the checkpoint). If there is none: {cures}"
         )
+
+
+def gone_records(files: CheckpointFiles, settings: "Settings") -> list[GoneRecords]:
+    """Returns what Kafka has deleted and the checkpoint has not read. Raises KafkaUnreachable."""
+    committed = committed_offsets(files)
+    return _before_the_beginning(committed, topic_bounds(settings, committed).beginnings) if committed else []
 
 
 def record_checkpoint_topics(files: CheckpointFiles, report: TopicReport, topics: Iterable[str]) -> None:
@@ -148,11 +177,13 @@ def _behind_the_end(read: Offsets, ends: Offsets) -> Iterator[str]:
                 yield f"{topic}-{number} ends at {end}, and was read up to {offset}"
 
 
-def _before_the_beginning(read: Offsets, beginnings: Offsets) -> Iterator[str]:
-    for topic, offsets in read.items():
-        for number, offset in offsets.items():
-            if (first := beginnings.get(topic, {}).get(number, offset)) > offset:
-                yield f"{topic}-{number} from {offset} to {first}"
+def _before_the_beginning(read: Offsets, beginnings: Offsets) -> list[GoneRecords]:
+    return [
+        GoneRecords(topic=topic, partition=number, first=offset, end=oldest)
+        for topic, offsets in read.items()
+        for number, offset in offsets.items()
+        if (oldest := beginnings.get(topic, {}).get(number, offset)) > offset
+    ]
 
 
 def _recorded(files: CheckpointFiles) -> TopicIds | None:
@@ -172,5 +203,5 @@ def by_topic(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[int, int]]
     return found
 
 
-def _lines(problems: list[str]) -> str:
+def _lines(problems: Iterable[str]) -> str:
     return "\n".join(f"  {problem}" for problem in problems)

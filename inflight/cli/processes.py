@@ -5,7 +5,7 @@ import signal
 import time
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
@@ -26,6 +26,11 @@ _SIGNALLED: Final = 128
 """The exit status of a process that a signal has ended is this and the signal's number, as shells have it."""
 
 
+AcceptLoss: TypeAlias = Annotated[
+    bool, typer.Option("--accept-loss", help="Go on without records that Kafka deleted before they were read, and report them.")
+]
+
+
 def up(
     data_dir: DataDir = None,
     mqtt_port: Annotated[int | None, typer.Option(min=0, max=65_535, help="0 = any free one; default: gateway.port.")] = None,
@@ -35,7 +40,10 @@ def up(
     ] = None,
     config: Config = None,
     overrides: Overrides = None,
-    standby: Annotated[bool, typer.Option("--standby", help="Start a second engine that waits: docs/operate/standby.md")] = False,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Start a second engine that waits (docs/operate/standby.md).")
+    ] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Run everything on this machine: a real Kafka, the engine, a gateway and the console, until Ctrl-C.
 
@@ -78,6 +86,7 @@ def up(
         is_console_port_free=settings.console.port == 0,
         nice=settings.engine.nice,
         standby=standby,
+        accept_loss=accept_loss,
         standby_overrides=("metrics.engine_port=0",) if settings.metrics.engine_port > 0 else (),
     )
     asyncio.run(Supervisor(options, jars, say=report, announce=announce).run())
@@ -90,6 +99,10 @@ def engine(
     json_logs: JsonLogs = False,
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait with Spark started while another engine works, and take over when it is gone.")
+    ] = False,
+    accept_loss: Annotated[
+        bool,
+        typer.Option("--accept-loss", help="Go on without records that Kafka deleted before they were read, and report them."),
     ] = False,
 ) -> None:
     """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works.
@@ -133,6 +146,7 @@ def engine(
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
+    from streaming.engine.lifecycle.losses import Losses
     from streaming.engine.lifecycle.standby import Standby
     from streaming.engine.metrics import EngineCollector
     from streaming.engine.run import run_engine
@@ -149,6 +163,7 @@ def engine(
         is_standby=lambda: health.is_standby,
         hangs=report_hangs(settings.engine.data_dir).count,
         ends_in_a_row=lambda: ends.count,
+        lost_records=lambda: Losses.read(settings.engine.data_dir).records,
         free_disk_bytes=free_disk_of(settings.checkpoint_location),
     )
 
@@ -175,6 +190,7 @@ def engine(
             on_ready=partial(ready, "engine"),
             stop=stop,
             standby=Standby(on_wait=wait, on_takeover=take_over) if standby else None,
+            accept_loss=accept_loss,
             on_progress=observe,
             on_leases=collector.observe_leases,
             on_lag=collector.observe_lag,

@@ -80,6 +80,7 @@ class UpOptions:
     is_console_port_free: no port is configured for it, so it has that of the last start.
     nice: nice value of the engine, so that the gateway, for which devices wait, goes first.
     standby: whether a second engine waits. standby_overrides: its own.
+    accept_loss: of `run_engine`.
     """
 
     data_dir: Path
@@ -92,6 +93,7 @@ class UpOptions:
     is_console_port_free: bool = False
     nice: int = 0
     standby: bool = False
+    accept_loss: bool = False
     standby_overrides: tuple[str, ...] = ()
 
 
@@ -329,7 +331,8 @@ class Supervisor:
         )
 
     def _engine_child(self, name: str, overrides: Sequence[str] = ()) -> SupervisedChild:
-        own = ["--standby"] if self._options.standby else []
+        chosen = {"--standby": self._options.standby, "--accept-loss": self._options.accept_loss}
+        own = [option for option, is_chosen in chosen.items() if is_chosen]
         own += [word for override in overrides for word in ("--set", override)]
 
         def is_nobody_about_to_take_over() -> bool:

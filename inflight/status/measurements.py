@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sinks.health import UnmetCondition
+from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
@@ -185,6 +186,7 @@ class Measurements:
     sessions_error: str | None = None
     hangs: Hangs = field(default_factory=Hangs)
     ends: EngineEnds = field(default_factory=EngineEnds)
+    losses: Losses = field(default_factory=Losses)
 
     def process(self, name: str) -> ProcessStatus | None:
         """Returns the first process of this name that answers."""

@@ -11,6 +11,7 @@ from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.sessions import NO_ENGINE, totals_from_metrics, totals_of_engine
 from state.errors import InflightError
 from streaming.config.settings import Settings
+from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
@@ -61,6 +62,7 @@ class Observer:
             sessions_error=read if isinstance(read, str) else None,
             hangs=Hangs.read(settings.engine.data_dir),
             ends=EngineEnds.read(settings.engine.data_dir),
+            losses=Losses.read(settings.engine.data_dir),
         )
         return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
 

@@ -42,15 +42,17 @@ class EngineCollector(Collector):
         hangs: int = 0,
         ends_in_a_row: Callable[[], int] = lambda: 0,
         is_standby: Callable[[], bool] = lambda: False,
+        lost_records: Callable[[], Mapping[str, int]] = dict,
         free_disk_bytes: Callable[[], int | None] = lambda: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
         """hangs: earlier engines that their watchdog has ended. ends_in_a_row: of `EndCounter`.
-        is_standby: of `EngineHealth`. free_disk_bytes: of the
+        is_standby: of `EngineHealth`. lost_records: by topic. free_disk_bytes: of the
         checkpoint's disk, None = unknown.
         """
         self._ends_in_a_row = ends_in_a_row
         self._is_standby = is_standby
+        self._lost_records = lost_records
         self._free_disk_bytes = free_disk_bytes
         self._now_s = now_s
         self._lock = threading.Lock()
@@ -114,6 +116,8 @@ class EngineCollector(Collector):
         parts = {part: took_ms / _MS for part, took_ms in self._parts_ms.items()}
         yield _labelled(CounterMetricFamily, "messages_ended", "Receipts written, by outcome", "outcome", self._outcomes)
         yield _labelled(CounterMetricFamily, "resends", "Messages sent again, by what it was for", "trigger", self._resends)
+        text = "Records that Kafka had deleted unread, accepted by --accept-loss"
+        yield _labelled(CounterMetricFamily, "lost_records", text, "topic", self._lost_records())
         yield _labelled(CounterMetricFamily, "micro_batch_part_seconds", "The same time, by Spark's parts of it", "part", parts)
 
     def _gauges(self) -> Iterator[Metric]:

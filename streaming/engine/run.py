@@ -41,6 +41,7 @@ from streaming.engine.answers.server import AnswerServer
 from streaming.engine.batch_record import BatchRecorder
 from streaming.engine.kafka_access import require_right_clock, write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
+from streaming.engine.lifecycle.accepted_loss import go_on_without_lost_records
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
@@ -90,16 +91,17 @@ def run_engine(
     new_settings: Callable[[], Settings | None] = lambda: None,
     health: EngineHealth | None = None,
     standby: Standby | None = None,
+    accept_loss: bool = False,
 ) -> None:
     """Runs the engine until `stop` is set. Returns when everything is stopped.
 
     A running micro-batch is finished if that takes at most ten seconds; otherwise the next start executes it again.
 
     jars: None under spark-submit, which brings them. health: to be watched from outside. standby: given = wait for an engine that
-    works on the checkpoint, and take over when it is gone. new_settings: called often; None = nothing is new. on_ready: called
-    once, when devices get answers. on_progress: called after every micro-batch. The others are called on other threads: on_leases
-    about once a second, on_lag every few seconds with the waiting records by topic and those that open transactions hold back,
-    on_session_stats after each collection.
+    works on the checkpoint, and take over when it is gone. accept_loss: go on without records that Kafka has deleted unread.
+    new_settings: called often; None = nothing is new. on_ready: called once, when devices get answers. on_progress: called after
+    every micro-batch. The others are called on other threads: on_leases about once a second, on_lag every few seconds with the
+    waiting records by topic and those that open transactions hold back, on_session_stats after each collection.
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
@@ -112,7 +114,7 @@ def run_engine(
     health = health or EngineHealth(settings)
     report = _checked_topics(settings)  # step 1
     if standby is None:
-        check_before_spark(settings, report)
+        check_before_spark(settings, report, accept_loss=accept_loss)
         require_right_clock(write_wake_up(settings))  # step 2
     spark = start_spark(settings, jars)  # step 3
     try:
@@ -129,10 +131,11 @@ def run_engine(
         partitions, ids = report.partitions, TopicIds.of(report)
         read = {topic: partitions[topic] for topic in (settings.topics.messages, settings.topics.events)}
         if standby is not None or not is_local_path(location):
-            check_checkpoint(files, settings, report)
+            check_checkpoint(files, settings, report, accept_loss=accept_loss)
         with explaining_failures(files, settings), EngineGroup(settings, checkpoint_id(files), ids.topics) as group:
             record_format(files)
             record_checkpoint_topics(files, report, read)
+            is_planned_anew = accept_loss and go_on_without_lost_records(spark, files, settings)
             announce_stored_subscriptions(spark, files, settings, ids)
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
@@ -145,7 +148,7 @@ def run_engine(
                 checkpoint_lineage=lineage,
                 dead_letter_topic_bytes=dead_letter_topic_bytes(settings, report),
             )
-            start = partial(SessionsQuery, spark, settings, log, pipeline_of(settings), starting)
+            start = partial(SessionsQuery, spark, settings, log, pipeline_of(settings), starting, is_planned_anew=is_planned_anew)
             if added is not None and added.ends:
                 with _watched(settings, read, committed) as (lag, watchdog), start(added.old) as query:  # step 5
                     checks = (lambda: watchdog.poll(query.work), group.check, query.check)

@@ -338,17 +338,26 @@ class LoggedOffsets:
     def move(self, ends: Offsets) -> None:
         """Lets the newest planned micro-batch end at these offsets; other partitions keep theirs.
 
-        A committed micro-batch is not executed again, so the next one begins there. Spark's own manager writes the file, which
-        replaces it in one step where the file system can, with its checksum.
+        A committed micro-batch is not executed again, so the next one begins there.
         """
         last = self._files.last_batch()
         assert last is not None
-        text = "\n".join(moved_line(line, ends) for line in _entry(self._files, last.batch_id))
+        self._move(last.batch_id, ends)
+
+    def move_committed(self, ends: Offsets) -> None:
+        """Does that to the newest committed micro-batch, which must exist. What is planned begins there."""
+        last = self._files.last_batch()
+        assert last is not None
+        self._move(last.batch_id - (not last.is_committed), ends)
+
+    def _move(self, batch_id: int, ends: Offsets) -> None:
+        """Spark's own manager writes the file, which replaces it in one step where the file system can, with its checksum."""
+        text = "\n".join(moved_line(line, ends) for line in _entry(self._files, batch_id))
         jvm = self._spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(f"{self._location}/offsets")
         companion = getattr(jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$")
         manager = getattr(companion, "MODULE$").create(path, self._spark._jsparkSession.sessionState().newHadoopConf())
-        stream = manager.createAtomic(jvm.org.apache.hadoop.fs.Path(path, str(last.batch_id)), True)
+        stream = manager.createAtomic(jvm.org.apache.hadoop.fs.Path(path, str(batch_id)), True)
         stream.write(bytearray(text.encode()))
         stream.close()
 

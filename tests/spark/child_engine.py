@@ -21,9 +21,9 @@ READY_S = 90.0
 class Engine:
     """The engine as a process."""
 
-    def __init__(self, settings: dict[str, Any], *, standby: bool = False) -> None:
+    def __init__(self, settings: dict[str, Any], *options: str) -> None:
         root = str(Path(__file__).parents[2])
-        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings), *(["standby"] if standby else [])]
+        command = [sys.executable, "-m", "tests.spark.engine_process", json.dumps(settings), *options]
         environment = os.environ | {"PYTHONPATH": root}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=root, env=environment
@@ -70,9 +70,9 @@ class Engine:
 
 
 @contextmanager
-def engine(settings: dict[str, Any], *, ready_within_s: float = READY_S) -> Iterator[Engine]:
-    """Yields an engine that has finished its first micro-batch."""
-    made = Engine(settings)
+def engine(settings: dict[str, Any], *options: str, ready_within_s: float = READY_S) -> Iterator[Engine]:
+    """Yields an engine that has finished its first micro-batch. options: those of engine_process.py."""
+    made = Engine(settings, *options)
     try:
         made.await_ready(ready_within_s)
         yield made
@@ -84,7 +84,7 @@ def engine(settings: dict[str, Any], *, ready_within_s: float = READY_S) -> Iter
 @contextmanager
 def standby(settings: dict[str, Any]) -> Iterator[Engine]:
     """Yields an engine that waits for another one to be gone."""
-    made = Engine(settings, standby=True)
+    made = Engine(settings, "standby")
     try:
         made.await_ready(READY_S, line="standby")
         yield made

@@ -1,4 +1,6 @@
-"""The engine as a process of its own, for tests that kill it: `python -m tests.spark.engine_process SETTINGS_AS_JSON [standby]`.
+"""The engine as a process of its own, for tests that kill it: `python -m tests.spark.engine_process SETTINGS_AS_JSON OPTIONS`.
+
+OPTIONS: `standby`, `accept-loss`, or none.
 
 Prints `ready` when devices would get answers, and `standby` when it waits for another engine to be gone. The log goes to standard
 error. Stops when its standard input is closed.
@@ -28,8 +30,15 @@ def main() -> None:
         stop.set()
 
     threading.Thread(target=await_end_of_input, daemon=True).start()
-    standby = Standby(on_wait=lambda: print("standby", flush=True)) if sys.argv[2:] else None
-    run_engine(settings, jars=spark_jars(), on_ready=lambda: print("ready", flush=True), stop=stop, standby=standby)
+    options = sys.argv[2:]
+    run_engine(
+        settings,
+        jars=spark_jars(),
+        on_ready=lambda: print("ready", flush=True),
+        stop=stop,
+        standby=Standby(on_wait=lambda: print("standby", flush=True)) if "standby" in options else None,
+        accept_loss="accept-loss" in options,
+    )
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def every_metric() -> dict[str, str]:
 
 def full_engine() -> Collector:
     """Makes the metrics of an engine that has a value for each."""
-    collector = EngineCollector(hangs=1, free_disk_bytes=lambda: 10**9)
+    collector = EngineCollector(hangs=1, free_disk_bytes=lambda: 10**9, lost_records=lambda: {"inflight.messages": 2})
     collector.observe(
         BatchProgress(
             batch_id=1,

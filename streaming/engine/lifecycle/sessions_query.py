@@ -57,10 +57,13 @@ class SessionsQuery:
         starting_offsets: Mapping[str, str],
         partitions: Mapping[str, int],
         urgency: Urgency | None = None,
+        *,
+        is_planned_anew: bool = False,
     ) -> None:
-        """starting_offsets: by topic, for a new checkpoint. partitions: by topic, how many to read. Raises UnreadableSettings.
+        """Starts the query.
 
-        urgency: None = every record is urgent.
+        starting_offsets: by topic, for a new checkpoint. partitions: by topic, how many to read. urgency: None = every record is
+        urgent. is_planned_anew: see `SettingsLog.put_in_force`. Raises UnreadableSettings.
         """
         self._spark = spark
         self._settings = settings
@@ -81,7 +84,7 @@ class SessionsQuery:
             partial(write_records, settings),
             self._first_offsets,
         )
-        self._start(pipeline, is_shortened=self._shorten_plan(pipeline))
+        self._start(pipeline, is_shortened=self._shorten_plan(pipeline), is_planned_anew=is_planned_anew)
 
     def restart(self, pipeline: PipelineSettings) -> None:
         """Restarts the query with other settings. After a KafkaUnreachable the query is stopped."""
@@ -133,13 +136,13 @@ class SessionsQuery:
         self._pace.stop(patience_s=_PATIENCE_S)
         self._unreported += self._reader.new()
 
-    def _start(self, pipeline: PipelineSettings, *, is_shortened: bool = False) -> None:
+    def _start(self, pipeline: PipelineSettings, *, is_shortened: bool = False, is_planned_anew: bool = False) -> None:
         """is_shortened: only the planned micro-batch is executed (streaming/engine/intake/set_aside.py)."""
         settings = self._settings
         self._pipeline, self._is_shortened = pipeline, is_shortened
         if is_shortened:
             pipeline = replace(pipeline, checkpoint_lineage=new_lineage())
-        in_force = self._log.put_in_force(pipeline, is_planned_anew=is_shortened)
+        in_force = self._log.put_in_force(pipeline, is_planned_anew=is_shortened or is_planned_anew)
         self._query = start_sessions(
             self._spark,
             settings,

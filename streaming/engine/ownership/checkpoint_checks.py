@@ -21,30 +21,35 @@ from streaming.topics import TopicReport, check_topics
 _LOCK_TIMEOUT_S: Final = 60.0
 
 
-def check_before_spark(settings: Settings, report: TopicReport) -> None:
+def check_before_spark(settings: Settings, report: TopicReport, *, accept_loss: bool = False) -> None:
     """Checks a checkpoint on a local path, which needs no JVM, and no other one.
 
-    report: of `require_safe_topics`. Raises CheckpointInUse, and what `check_checkpoint` raises.
+    report: of `require_safe_topics`. accept_loss: as in `check_checkpoint`. Raises CheckpointInUse, and what that raises.
     """
     location = settings.sessions_checkpoint
     if not is_local_path(location):
         return
     try:
         with hold_local_checkpoint(location, timeout_s=_LOCK_TIMEOUT_S):
-            check_checkpoint(CheckpointFiles(None, location), settings, report)
+            check_checkpoint(CheckpointFiles(None, location), settings, report, accept_loss=accept_loss)
     except TimeoutError as error:
         raise CheckpointInUse(in_use(location, _LOCK_TIMEOUT_S)) from error
 
 
-def check_checkpoint(files: CheckpointFiles, settings: Settings, report: TopicReport, *, thorough: bool = False) -> None:
-    """Compares a checkpoint with the configuration and the topics. thorough: as in `damaged_files`.
+def check_checkpoint(
+    files: CheckpointFiles, settings: Settings, report: TopicReport, *, thorough: bool = False, accept_loss: bool = False
+) -> None:
+    """Compares a checkpoint with the configuration and the topics.
+
+    thorough: as in `damaged_files`. accept_loss: records that Kafka has deleted are no reason to refuse it
+    (streaming/engine/lifecycle/accepted_loss.py).
 
     Raises NewerCheckpoint, DamagedCheckpoint, CheckpointMismatch, TopicsReplaced, RecordsGone, KafkaUnreachable.
     """
     check_format(files)
     check_damage(files, thorough=thorough)
     check_state_partitions(files, settings.engine.state_partitions)
-    check_checkpoint_topics(files, settings, report, _sessions_use(files))
+    check_checkpoint_topics(files, settings, report, _sessions_use(files, is_loss_accepted=accept_loss))
 
 
 def check_unused_checkpoint(location: str) -> None:
@@ -75,9 +80,12 @@ def explaining_failures(files: CheckpointFiles, settings: Settings) -> Iterator[
         raise
 
 
-def _sessions_use(files: CheckpointFiles) -> CheckpointUse:
+def _sessions_use(files: CheckpointFiles, *, is_loss_accepted: bool) -> CheckpointUse:
     return CheckpointUse(
         lost="the sessions",
+        accept="Start with `inflight engine --accept-loss` to go on with all sessions and without these records; it reports what "
+        "is missing (docs/operate/accept_loss.md).",
+        is_loss_accepted=is_loss_accepted,
         cure=f"Put back what fits it; or, if you accept to lose the sessions and what waits in them, move {files.path()} away: "
         "the next start makes a new one, beginning with the oldest records (docs/operate/troubleshoot.md, A topic was made anew)",
     )

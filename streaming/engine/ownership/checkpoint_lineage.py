@@ -24,13 +24,17 @@ def checkpoint_lineage(files: CheckpointFiles, committed: Offsets) -> str:
     """
     own = committed_offsets(files)
     if ahead := _beyond(committed, own):
-        files.write(_FILE, new_lineage().encode())
+        renew_lineage(files)
         _log.warning(
             "checkpoint_is_older",
             read_again=ahead,
             action="nothing has to be done: what was delivered since the copy was made may be delivered again",
         )
     return (files.read(_FILE) or b"").decode(errors="replace")
+
+
+def renew_lineage(files: CheckpointFiles) -> None:
+    files.write(_FILE, new_lineage().encode())
 
 
 def new_lineage() -> str:

@@ -1,6 +1,7 @@
 """streaming.checkpoint_topics: what needs no Kafka. With Kafka and engines: tests/spark/test_topic_made_anew.py."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -12,6 +13,7 @@ from streaming.checkpoint_topics import (
     TopicBounds,
     TopicIds,
     check_checkpoint_topics,
+    gone_records,
     record_checkpoint_topics,
     replaced_topics,
 )
@@ -115,6 +117,22 @@ def test_a_start_without_records_that_were_not_read_is_refused(bounds: dict[str,
     bounds.update(beginnings={"m": {0: 9, 1: 3}}, ends={"e": {0: 9}, "m": {0: 9, 1: 9}})
     with pytest.raises(RecordsGone, match=rf"(?s)has not read:\n  m-0 from {first} to 9\n.*gone for the sessions.*Do this\.$"):
         check(checkpoint(committed=committed))
+
+
+def test_a_loss_that_is_accepted_does_not_stop_the_start(bounds: dict[str, Offsets]) -> None:
+    bounds.update(beginnings={"e": {0: 0}, "m": {0: 9, 1: 3}}, ends={"e": {0: 9}, "m": {0: 9, 1: 9}})
+    files = checkpoint()
+    with pytest.raises(RecordsGone, match=r"Do that\. Or: Do this\.$"):
+        check_checkpoint_topics(files, Settings(), report(IDS), replace(USE, accept="Do that."))
+    check_checkpoint_topics(files, Settings(), report(IDS), replace(USE, is_loss_accepted=True))
+    (gone,) = gone_records(files, Settings())
+    assert (str(gone), gone.count) == ("m-0 from 6 to 9", 3)
+    assert gone_records(MemoryFiles(), Settings()) == []
+
+
+def test_a_topic_made_anew_is_no_loss_that_can_be_accepted(bounds: dict[str, Offsets]) -> None:
+    with pytest.raises(TopicsReplaced):
+        check_checkpoint_topics(checkpoint(), Settings(), report(IDS | {"m": "another"}), replace(USE, is_loss_accepted=True))
 
 
 def test_a_new_checkpoint_fits_all_topics(bounds: dict[str, Offsets]) -> None:

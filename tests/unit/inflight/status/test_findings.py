@@ -20,6 +20,7 @@ from inflight.status.measurements import (
     with_stall,
 )
 from sinks.health import UnmetCondition
+from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
@@ -165,6 +166,12 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             Severity.NOTE,
             "2 engines were ended because their query hung, the last one yesterday: why",
             "A query that hangs",
+        ),
+        (
+            replace(WELL, losses=Losses(at="today", records={"m": 1_200}, newest=("m-0 from 0 to 1200",))),
+            Severity.NOTE,
+            "without records that Kafka had deleted: 1,200 of m; the newest loss, today: m-0 from 0 to 1200",
+            "docs/operate/accept_loss.md",
         ),
         (
             replace(WELL, ends=EngineEnds(count=3, at="now", cause="no memory", action="do this", position="micro-batch 7")),

@@ -9,7 +9,7 @@ from tests.support.metrics import full_engine
 
 
 def test_the_engine_adds_its_micro_batches_up() -> None:
-    collector = EngineCollector(hangs=3, now_s=lambda: 1_234.5)
+    collector = EngineCollector(hangs=3, is_standby=lambda: True, lost_records=lambda: {"m": 5}, now_s=lambda: 1_234.5)
     registry = CollectorRegistry()
     registry.register(collector)
     nothing = generate_latest(registry).decode()
@@ -41,6 +41,8 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
     text = generate_latest(registry).decode()
     for line in (
         "inflight_engine_leases 1.0",
+        "inflight_engine_standby 1.0",
+        'inflight_engine_lost_records_total{topic="m"} 5.0',
         "inflight_engine_clock_skew_seconds 0.5",
         "inflight_engine_leases_expired_total 1.0",
         "inflight_engine_connections_expired_total 40.0",
