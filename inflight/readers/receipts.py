@@ -9,12 +9,12 @@ from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from inflight.readers.group_stream import Begin, GroupStream
-from state.records.receipts import Receipt, decode_receipt
+from state.records.receipts import Receipt, decode_receipts
 
 
 def receipts_in(value: bytes | None) -> tuple[Receipt, ...]:
     """Returns the receipts of a record of `inflight.receipts`. Raises UnreadableRecord."""
-    return (decode_receipt(value or b""),)
+    return decode_receipts(value or b"")
 
 
 class Receipts(GroupStream[Receipt]):

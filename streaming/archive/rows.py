@@ -16,7 +16,7 @@ from state.errors import UNDECODABLE, UnreadableRecord
 from state.records import dead_letters, messages, uplink
 from state.records.ledger import LedgerRow
 from state.records.properties import CONTENT_TYPE, PROPERTIES, Property, PropertyKind
-from state.records.receipts import Receipt, decode_receipt
+from state.records.receipts import Receipt, decode_receipts
 from streaming.archive.cells import LATEST_MS, Cell, KafkaRecord, PlainCells, SparkCells, is_time
 from streaming.archive.spark_types import spark_types, struct_of
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
@@ -30,6 +30,8 @@ _RECEIPT_FIELDS: Final = (
     "fast_path",
 )  # fmt: skip
 _RECEIPT: Final = struct_of(spark_types(Receipt, *_RECEIPT_FIELDS))
+_RECEIPTS: Final = f"array<{_RECEIPT}>"
+"""Spark makes an array of one of a receipt that is no array."""
 _plain_ledger: Final = msgspec.json.Decoder(list[LedgerRow])
 
 # --- columns, for both forms ----------------------------------------------------------------------------------------------------
@@ -132,14 +134,14 @@ def plain_dead_letter_row(record: KafkaRecord) -> dict[str, Any]:
     return _dead_letter_columns(PlainCells(record))
 
 
-def plain_receipt_row(record: KafkaRecord) -> dict[str, Any] | None:
-    """Returns the row of a record of `inflight.receipts`; None for what is no receipt."""
+def plain_receipt_rows(record: KafkaRecord) -> list[dict[str, Any]]:
+    """Returns the rows of a record of `inflight.receipts`; none for what is no receipt."""
     try:
-        receipt = decode_receipt(record.value or b"")
+        receipts = decode_receipts(record.value or b"")
     except UnreadableRecord:
-        return None
-    row = _receipt_columns(PlainCells(record), msgspec.structs.asdict(receipt))
-    return row | {"outcome": receipt.outcome.value}
+        return []
+    of = PlainCells(record)
+    return [_receipt_columns(of, msgspec.structs.asdict(receipt)) | {"outcome": receipt.outcome.value} for receipt in receipts]
 
 
 # --- rows of the archive --------------------------------------------------------------------------------------------------------
@@ -198,14 +200,20 @@ def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
 
 
 def receipt_rows(records: DataFrame) -> DataFrame:
-    """Makes each record a row; what is no receipt keeps its text in `detail`."""
+    """Makes each receipt a row, and each record that is no receipt; that keeps its text in `detail`."""
     of, receipt = SparkCells(), F.col("receipt")
     columns = _receipt_columns(of, receipt)
     text = F.substring(of.value, 1, _SHOWN_CHARACTERS)
     columns["detail"] = F.when(receipt["outcome"].isNull(), text).otherwise(columns["detail"])
     columns["latency_ms"] = columns["outcome_ms"] - of.time_or(receipt["accepted_ms"], None)
-    parsed = records.select("*", _record_hash(), F.from_json(of.value, _RECEIPT).alias("receipt"))
-    return _select(parsed, RECEIPTS, columns, day_of="outcome_ms")
+    nothing = F.array(F.lit(None).cast(_RECEIPT))
+    parsed = F.from_json(of.value, _RECEIPTS)
+    elements = F.when(F.size(parsed) > 0, parsed).otherwise(nothing)
+    exploded = records.select("*", F.posexplode(elements).alias("row_index", "receipt"))
+    # A message id may be in an array twice. The first receipt has the hash that one without an array has.
+    later = F.xxhash64("key", "value", "row_index")
+    record_hash = F.when(F.col("row_index") == 0, F.xxhash64("key", "value")).otherwise(later)
+    return _select(exploded.withColumn("record_hash", record_hash), RECEIPTS, columns, day_of="outcome_ms")
 
 
 def _property(of: SparkCells, row: Property) -> Cell:

@@ -138,18 +138,21 @@ def counted(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
     `engine.ledger` off there are none.
     """
     topics, text = settings.topics, F.col("value").cast("string")
-    outcome = F.when(F.col("topic") == topics.receipts, F.get_json_object(text, "$.outcome"))
+    # Not parsed: within a value of the JSON, such as an id, the quotes would be escaped.
+    outcomes = F.when(F.col("topic") == topics.receipts, F.regexp_extract_all(text, F.lit('"outcome":"([^"]+)"'), F.lit(1)))
     # The copy of a quarantined session is no MQTT message, so the header with the topic, its first one, is empty.
     names = F.transform(F.col("headers"), lambda header: header["key"])
     is_blob = F.array_contains(names, ROW_VERSION) & (F.get(F.col("headers"), F.lit(0))["value"] == F.lit(b""))
     is_quarantine = F.when(F.col("topic") == topics.dead_letters, is_blob)
-    counts = [F.count_if(F.col(OUTCOMES) == one.value).alias(one.value) for one in Outcome]
+    counts = []
+    for one in Outcome:
+        others = F.array_remove(F.col(OUTCOMES), one.value)
+        counts.append(F.coalesce(F.sum(F.size(F.col(OUTCOMES)) - F.size(others)), F.lit(0)).alias(one.value))
     for transition in RESENDS:
-        # Not parsed: within a value of the JSON, such as an id, the quotes would be escaped.
         found = F.when(F.col("topic") == topics.ledger, F.regexp_count(text, F.lit(f'"transition":"{transition}"')))
         counts.append(F.coalesce(F.sum(found), F.lit(0)).alias(transition))
     counts.append(F.count_if(F.coalesce(is_quarantine, F.lit(False))).alias(CLIENTS_QUARANTINED))
-    return rows.withColumn(OUTCOMES, outcome).observe(OUTCOMES, *counts).drop(OUTCOMES)
+    return rows.withColumn(OUTCOMES, outcomes).observe(OUTCOMES, *counts).drop(OUTCOMES)
 
 
 def sessions_writer(

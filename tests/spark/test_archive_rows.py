@@ -15,7 +15,7 @@ from streaming.archive.rows import (
     ledger_rows,
     plain_dead_letter_row,
     plain_ledger_rows,
-    plain_receipt_row,
+    plain_receipt_rows,
     receipt_rows,
 )
 
@@ -106,5 +106,10 @@ def test_the_ledger_has_equal_rows(spark: SparkSession) -> None:
 def test_receipts_have_equal_rows(spark: SparkSession) -> None:
     odd = msgspec.structs.replace(RECEIPT, first_sent_ms=None, accepted_ms=-1, outcome_ms=1 << 50, outcome=Outcome.TOO_LARGE)
     records = [Record(value=msgspec.json.encode(receipt)) for receipt in (RECEIPT, odd)]
-    plain = [plain_receipt_row(record) or {} for record in records]
-    assert by_spark(receipt_rows(frame(spark, *records)), set(plain[0])) == plain
+    records.append(Record(value=msgspec.json.encode([odd, RECEIPT, odd]), offset=9))
+    plain = [row for record in records for row in plain_receipt_rows(record)]
+    assert len(plain) == 5
+    rows = receipt_rows(frame(spark, *records))
+    assert by_spark(rows, set(plain[0])) == plain
+    hashes = [row["record_hash"] for row in rows.collect()]
+    assert len(set(hashes)) == len(hashes), "a message id may be in an array twice"

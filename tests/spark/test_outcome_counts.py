@@ -1,10 +1,12 @@
 """Outcomes counted on their way to Kafka, and a checkpoint that does not mind."""
 
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
+from state.records.receipts import decode_receipts
 from streaming.engine.progress import ProgressReader
 from streaming.engine.query import counted
 from tests.support.waiting import wait_until
@@ -36,6 +38,18 @@ def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> 
 
     wait_until(all_are_counted, "all outcomes are counted", check=pipeline.check)
     assert found == {"sent": 3, "invalid": 1}
+
+
+def test_outcomes_of_receipts_in_one_record_are_counted_each(pipeline) -> None:
+    pipeline.settings = replace(pipeline.settings, receipts_batched=True)
+    topics = pipeline.settings.topics
+    for number in range(3):
+        pipeline.send_message("c", b"%d" % number, ("mqtt-qos", b"7"), ("message-id", b'"outcome":"sent"'))
+    reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
+    (record,) = pipeline.read(topics.receipts, 1)
+    assert len(decode_receipts(record.value or b"")) == 3
+    pipeline.await_batches(2)
+    assert sum((Counter(batch.outcomes) for batch in reader.new()), Counter()) == {"invalid": 3}
 
 
 def test_what_is_sent_again_is_counted_by_what_it_was_for(pipeline) -> None:

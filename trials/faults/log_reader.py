@@ -141,18 +141,18 @@ class LogReader:
         ]
 
     def receipts(self) -> list[Outcome]:
-        def outcome(record: LogRecord) -> Outcome:
-            said = record.decoded()
+        def outcome(said: Any) -> Outcome:
             return Outcome(
                 message_id=said["message_id"],
                 client_id=said["client_id"],
                 outcome=said["outcome"],
                 final=said["final"],
-                value=record.value,
+                value=msgspec.json.encode(said),
                 fast_path=said["fast_path"],
             )
 
-        return [outcome(record) for record in self.records["receipts"]]
+        decoded = [record.decoded() for record in self.records["receipts"]]
+        return [outcome(said) for one in decoded for said in (one if isinstance(one, list) else [one])]
 
     def sessions(self) -> list[SessionRow]:
         """The rows about connections and ends of sessions; a record that a repeated micro-batch has written again is left out."""

@@ -60,6 +60,7 @@ def pipeline_settings(
         limits=limits,
         routing=settings.routing.enabled,
         receipts=engine.receipts,
+        receipts_batched=engine.receipts_batched,
         ledger=engine.ledger,
         max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,
         stop_at_newer_events=engine.stop_at_newer_events,

@@ -34,6 +34,7 @@ class PipelineSettings:
     stop_at_newer_events: stops at events of a newer version; otherwise they are dead letters (intake/newer_events.py).
     checkpoint_lineage: changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
     routing: whether publications are routed to subscribers, so that the matchers need the lists of sessions.
+    receipts_batched: several receipts of a client in one micro-batch share a record (state/records/receipts.py).
     lean_worker: without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
     """
 
@@ -51,6 +52,7 @@ class PipelineSettings:
     checkpoint_lineage: str = ""
     lean_worker: bool = True
     routing: bool = False
+    receipts_batched: bool = False
 
 
 def shortest_retry_ms(settings: PipelineSettings) -> int:
