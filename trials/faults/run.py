@@ -220,14 +220,19 @@ class _Run:
             await asyncio.sleep(_LOOK_S)
 
     async def _until_settled(self) -> None:
-        """Waits until all messages for kept sessions have arrived and every exchange is finished."""
+        """Waits until all messages for kept sessions have arrived and every exchange is finished. What was replaced or taken back
+        need not arrive."""
 
         def left() -> int:
             kept = [device for device in self._devices if device.facts.character.keeping is Keeping.KEPT]
             arrived = {payload for device in kept for payload in device.facts.handed}
             names = {device.facts.client_id for device in kept}
-            missing = sum(1 for sent in self._backend.sent if sent.client_id in names and sent.message_id.encode() not in arrived)
-            return missing + sum(not device.is_idle or not device.is_connected for device in self._devices)
+            sent = (message for message in self._backend.sent if message.client_id in names)
+            missing = [message for message in sent if message.message_id.encode() not in arrived]
+            if any(message.key or message.is_cancelled for message in missing):
+                never = {receipt.message_id for receipt in self._reader.receipts() if receipt.outcome in account.NEVER_SENT}
+                missing = [message for message in missing if message.message_id not in never]
+            return len(missing) + sum(not device.is_idle or not device.is_connected for device in self._devices)
 
         await self._until_nothing(left, lambda: f"{left()} messages or devices are not finished")
         await self._until_routed()

@@ -20,6 +20,7 @@ DELIVERED = "delivered"
 SESSION_ENDED = "session_ended"
 REPLACED = "replaced"
 CANCELLED = "cancelled"
+NEVER_SENT = (REPLACED, CANCELLED)
 
 
 def violations(facts: Facts) -> list[Violation]:
@@ -63,7 +64,7 @@ def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) ->
     for message in sent:
         payload = message.message_id.encode()
         said = outcome.get(message.message_id)
-        if said in (REPLACED, CANCELLED):
+        if said in NEVER_SENT:
             if device.taken[payload]:
                 yield Violation(client_id=device.client_id, what=f"came, and its outcome is {said}", of=payload)
         elif must_have_all and not device.taken[payload]:
