@@ -211,7 +211,7 @@ class _Run:
         def waiting() -> int:
             now_s = time.time()
             recent = takewhile(lambda sent: sent.sent_s > now_s - _LOOKED_AT_S, reversed(self._backend.sent))
-            late = [sent for sent in recent if sent.client_id in kept and sent.sent_s < now_s - LATE_S]
+            late = [sent for sent in recent if sent.client_id in kept and sent.sent_s < now_s - LATE_S and sent.comes_at_once]
             return sum(sent.message_id.encode() not in kept[sent.client_id].first_s for sent in late)
 
         until_s = time.monotonic() + within_s

@@ -128,6 +128,11 @@ class Sent:
     key: str = ""
     is_cancelled: bool = False
 
+    @property
+    def comes_at_once(self) -> bool:
+        """Says that it is due now, and that nothing but its delivery may become of it."""
+        return not (self.is_for_later or self.key or self.is_cancelled)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Received:

@@ -29,13 +29,16 @@ def attempt(began_s: float, *, ended_s: float | None = None, end: End = End.CLOS
 
 
 def recovery(
-    *messages: tuple[float, float], keeping: Keeping = Keeping.KEPT, attempts: tuple[Attempt, ...] = (attempt(900.0),)
+    *messages: tuple[float, float],
+    keeping: Keeping = Keeping.KEPT,
+    attempts: tuple[Attempt, ...] = (attempt(900.0),),
+    for_later: bool = False,
 ) -> tuple[float, float]:
     """messages: when sent, when arrived. Returns the recovery and the longest wait."""
     device = DeviceFacts(character=character(keeping), attempts=list(attempts))
     device.first_s = {b"%d" % number: arrived_s for number, (_, arrived_s) in enumerate(messages)}
     sent = [
-        Sent(message_id=str(number), client_id=device.client_id, qos=1, sent_s=sent_s)
+        Sent(message_id=str(number), client_id=device.client_id, qos=1, sent_s=sent_s, is_for_later=for_later)
         for number, (sent_s, _) in enumerate(messages)
     ]
     (found,) = recoveries(Facts(devices=[device], sent=sent, suffered=[KILLED]))
@@ -49,6 +52,10 @@ def test_nobody_waited() -> None:
 
 def test_the_last_message_that_came_late_says_when_it_was_over() -> None:
     assert recovery((1_002.0, 1_014.0), (1_009.0, 1_013.0), (1_015.0, 1_015.1)) == (4.0, 12.0)
+
+
+def test_a_message_for_later_is_not_late() -> None:
+    assert recovery((1_002.0, 1_014.0), for_later=True) == (0.0, 0.0)
 
 
 def test_what_is_sent_after_a_kill_and_comes_late_belongs_to_it() -> None:
