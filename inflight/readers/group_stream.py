@@ -28,6 +28,8 @@ Begin = Literal["earliest", "latest"]
 
 _POLL_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 1_000
+_SESSION_MS: Final = 10_000
+"""The group gives the partitions of a process that has died to others after this time."""
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -68,6 +70,7 @@ class GroupStream(ABC, Generic[T]):
         self._is_closed = False
         config = {
             "group.id": group,
+            "session.timeout.ms": _SESSION_MS,
             "auto.offset.reset": begin,
             "enable.auto.commit": True,
             "auto.commit.interval.ms": _COMMIT_INTERVAL_MS,
