@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
@@ -28,6 +27,7 @@ from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.cells import MESSAGES
 from streaming.spark_internals.checkpoint import LoggedBatch
 from streaming.what_if.job import Period, what_if
+from tests.support.kafka_topics import create_topics
 from tests.support.simulated_log import (
     BATCH_MS,
     START_MS,
@@ -53,22 +53,26 @@ _QUEUE: Final = 40
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--messages", type=int, default=1_000_000)
-    parser.add_argument("--max-mqueue-len", type=int, default=5, help="the other setting")
+    parser.add_argument("--max-mqueue-len", type=int, help="another setting to replay under, besides equal ones")
     options = parser.parse_args()
     copies = max(1, options.messages // (SIMULATED * MESSAGES_OF_A_CLIENT))
     with tempfile.TemporaryDirectory() as directory:
         kafka = EmbeddedKafka(Path(directory), jars=ensure_jars())
         kafka.start()
         try:
-            present, other = (settings(kafka.bootstrap_servers, directory, length) for length in (_QUEUE, options.max_mqueue_len))
+            present = settings(kafka.bootstrap_servers, directory, _QUEUE)
+            others = {"equal settings": present}
+            if options.max_mqueue_len is not None:
+                name = f"max_mqueue_len = {options.max_mqueue_len}"
+                others[name] = settings(kafka.bootstrap_servers, directory, options.max_mqueue_len)
             began_s = time.monotonic()
             log = simulated(present)
             made_s = time.monotonic()
             records = write(kafka.bootstrap_servers, log, copies)
             print(f"simulated {SIMULATED} clients in {made_s - began_s:.0f} s")
             print(f"wrote {records:,} records of {copies * SIMULATED:,} clients in {time.monotonic() - made_s:.0f} s")
-            for name, settings_of_run in (("equal settings", present), (f"max_mqueue_len = {options.max_mqueue_len}", other)):
-                answer = what_if(present, settings_of_run, Period(), (), spark_jars(), lambda line: None)
+            for name, other in others.items():
+                answer = what_if(present, other, Period(), (), spark_jars(), lambda line: None)
                 found, total = answer.comparison, answer.comparison.total()
                 print(f"{name}: {sum(total.before.values()):,} messages in {answer.took_s:.0f} s")
                 print(f"  {sum(total.changed.values()):,} end otherwise {total.changed}, clients left out: {found.left_out or 0}")
@@ -110,12 +114,7 @@ def is_answered(message_id: str) -> bool:
 def write(servers: str, log: SimulatedLog, copies: int) -> int:
     """Writes the log so many times, with the rows of micro-batches at the end of the ledger. Returns how many records."""
     topics = ("inflight.messages", "inflight.events", "inflight.ledger", "inflight.commands")
-    configs = {"message.timestamp.type": "CreateTime", "retention.ms": "-1"}
-    made = AdminClient({"bootstrap.servers": servers}).create_topics(
-        [NewTopic(name, PARTITIONS, config=configs) for name in topics]
-    )
-    for future in made.values():
-        future.result()
+    create_topics(servers, *topics, partitions=PARTITIONS, **{"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
     producer = Producer(
         {"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
     )
