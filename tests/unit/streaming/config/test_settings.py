@@ -203,6 +203,18 @@ def test_flags_win_over_the_environment_and_that_over_the_file(file: Path, monke
     assert (session.max_inflight, session.prefetch, session.max_awaiting_rel) == (1, 2, 3)
 
 
+def test_a_file_above_wins_over_flags_and_says_where_it_is_wrong(file: Path, tmp_path: Path) -> None:
+    file.write_text("[session]\nmax_inflight = 4\n")
+    above = tmp_path / "above.toml"
+    above.write_text("[session]\n\nmax_mqueue_len = 6\n")
+    session = load_settings(file, ["max_mqueue_len=5"], above=above).session
+    assert (session.max_inflight, session.max_mqueue_len) == (4, 6)
+    above.write_text("[session]\n\nmax_mqueue_len = -1\n")
+    with pytest.raises(ConfigurationError) as raised:
+        load_settings(file, above=above)
+    assert [problem.where for problem in raised.value.problems] == [f"{above}:3"]
+
+
 def test_a_key_of_a_session_needs_no_section_on_the_command_line() -> None:
     session = load_settings(overrides=["retry_interval=2s", "max_inflight=2", "retry_mqtt5=timer", "backoff.initial=5ms"]).session
     assert session == SessionSettings(
