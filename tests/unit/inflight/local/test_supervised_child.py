@@ -192,6 +192,50 @@ sys.exit(1)
     ]
 
 
+async def test_a_standby_stands_back_only_after_its_takeover(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead = tmp_path / "dead"
+    program = tmp_path / "program.py"
+    program.write_text(f"""
+import pathlib, time
+print("ready standby metrics=h:1", flush=True)
+while not pathlib.Path({str(dead)!r}).exists():
+    time.sleep(0.01)
+print("ready engine metrics=h:2", flush=True)
+time.sleep(600)
+""")
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(program)])
+    lowered: list[int] = []
+    monkeypatch.setattr(supervised_child, "lower_priority_of", lambda pid, nice: lowered.append(nice))
+    said: list[str] = []
+    child = SupervisedChild("standby", list, say=said.append, nice=10)
+    running = asyncio.create_task(child.run())
+    await child.ready.wait()
+    assert (child.role, child.words, lowered) == ("standby", {"metrics": "h:1"}, [])
+    dead.touch()
+    await until(lambda: said == ["the standby works as the engine now"], "it has taken over")
+    assert (child.role, child.words, lowered) == ("engine", {"metrics": "h:2"}, [10])
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await child.stop(0)
+
+
+async def test_a_restart_waits_while_it_would_disturb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "program.py"
+    program.write_text('print("ready", flush=True)')
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(program)])
+    monkeypatch.setattr(supervised_child, "FIRST_PAUSE_S", 0.01)
+    monkeypatch.setattr(supervised_child, "_WATCH_S", 0.01)
+    said: list[str] = []
+    answers = [False, False, True]
+    child = SupervisedChild("engine", list, say=said.append, may_restart=lambda: answers.pop(0) if answers else True)
+    running = asyncio.create_task(child.run())
+    await until(lambda: any("is back" in text for text in said), "it is restarted")
+    assert answers == []
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await child.stop(0)
+
+
 def test_metrics_of_a_child_are_served_by_it_or_its_children() -> None:
     child = SupervisedChild("gateway", list, say=print)
     assert dict(child.metrics()) == {}
