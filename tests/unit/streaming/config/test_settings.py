@@ -108,7 +108,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (
             FastPathSettings,
             {"messages_topic", "routes_topic", "max_lag", "pressure_loop_lag_ms", "pressure_unconfirmed", "pressure_offers"}
-            | {"pressure_hold_ms", "wake_ups_topic"},
+            | {"pressure_hold_ms", "wake_ups_topic", "max_held_offers", "max_held_bytes"},
         ),
         (
             RoutingSettings,
