@@ -19,6 +19,9 @@ from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
 from state.records.record import SinkRecord
 from state.records.settings import RecordLimits, Topics
+from streaming.config.settings import Settings
+from streaming.config.units import format_duration
+from streaming.topics import TopicPlan, planned_topics
 
 _HEAD: Final = f"""# Records and headers
 
@@ -38,8 +41,7 @@ version may add headers and fields; it changes none. The code has written the ex
 | [`inflight.throttle`](#inflightthrottle) | the engine | backends |
 | [`inflight.ledger`](#inflightledger) | the engine | `inflight trace`, the archive |
 
-The other topics are Inflight's own: `events`, `commands`, `routes`, `leases`, `subscriptions`, `retained` and
-`campaigns`.
+The others are Inflight's own; [the last section](#all-topics) has them all.
 """
 _TIME: Final = 1_767_225_600_000
 _TOPICS: Final = Topics()
@@ -69,6 +71,9 @@ def page() -> str:
             _section(_TOPICS.throttle, throttle, throttle.throttle_record(_TOPICS.throttle, "pump-7", _THROTTLED)),
             _section(_TOPICS.ledger, ledger, _ledger()),
             "\n[codes.md](codes.md) has the transitions and outcomes.\n",
+            "## All topics\n\nAs `inflight topics` creates them with the defaults. A compacted topic keeps the newest record of each key.\n",
+            table(("topic", "partitions", "kept"), map(_planned, planned_topics(Settings()))),
+            "",
         ]
     )
 
@@ -95,6 +100,11 @@ def _section(topic: str, module: ModuleType, example: SinkRecord) -> str:
 def _described(kind: type[msgspec.Struct]) -> Iterable[tuple[str, str]]:
     properties = msgspec.json.schema(kind)["$defs"][kind.__name__]["properties"]
     return [(f"`{name}`", about.get("description", "")) for name, about in properties.items()]
+
+
+def _planned(topic: TopicPlan) -> tuple[str, str, str]:
+    kept = "compacted" if topic.retention_ms is None else format_duration(topic.retention_ms)
+    return f"`{topic.name}`", str(topic.partitions), kept
 
 
 def _reflowed(paragraph: str) -> str:
