@@ -164,6 +164,15 @@ def test_grants_add_message_ids_or_replace_them() -> None:
     assert isinstance(offered(path, repeated(3, 3, "m-2-5")), TakenOffer), "the session has forgotten it"
 
 
+def test_what_waits_in_the_queue_of_the_session_is_no_repetition() -> None:
+    path = fast_path()
+    known = b"".join(message_digest(f"m-2-{offset}") for offset in (5, 6, 7))
+    granted(path, 2, 4, recent_ids=known, is_snapshot=True, queued_to=6)
+    take(path, 2, 5)
+    take(path, 2, 6)
+    assert offer(path, 2, 7) is OfferRefusal.REPETITION
+
+
 def repeated(partition: int, offset: int, message_id: str) -> OfferPublish:
     headers = (("mqtt-topic", b"t"), ("message-id", message_id.encode()))
     position = Position(partition, offset)
@@ -294,6 +303,12 @@ class TestRoutedMessages:
         assert not was_taken(path, 2, 5, dup=False)
         granted(path, 2, 5, marks=((SOURCE, 7),))
         assert routed_qos(path, 6, 7) is OfferRefusal.COPY
+
+    def test_what_waits_in_the_queue_of_the_session_is_no_copy(self) -> None:
+        path = subscribed()
+        granted(path, 2, 4, marks=((SOURCE, 9),), queued_to=5)
+        assert routed_qos(path, 5, 7) == QoS(2)
+        assert routed_qos(path, 6, 8) is OfferRefusal.COPY, "the session has had the mark 9"
 
     def test_a_mark_of_several_messages_is_left_to_the_session(self) -> None:
         for kind in (SourceKind.UPLINK_BATCH, SourceKind.PUBLICATIONS_BATCH, SourceKind.RETAINED):
