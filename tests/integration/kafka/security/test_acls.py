@@ -13,7 +13,7 @@ import pytest
 from kafka import KafkaConsumer, KafkaProducer
 from paho.mqtt.enums import CallbackAPIVersion
 
-from inflight import Producer
+from inflight import Presence, Producer
 from inflight.cli.send_display import producer_settings
 from inflight.demo.paho_device import paho_client
 from inflight.local.jars import Jars
@@ -215,6 +215,12 @@ def look_back(testbed: Testbed) -> None:
     assert [step["step"] for step in steps][-1] == "finished"
     found = testbed.documents("operator", "subscriptions", "--topic", "fleet", "--json")
     assert {one["client_id"] for one in found} == {*LAMPS, "app"}
+    known = testbed.documents("operator", "presence", "--json")
+    assert {one["client_id"] for one in known} >= {*LAMPS, "app"}
+    of_backend = testbed.settings("backend").kafka
+    servers, options = of_backend.bootstrap_servers, of_backend.librdkafka_options()
+    with Presence(servers, topic=f"{PREFIX}.presence", kafka_options=options) as presence:
+        assert presence.get("app") is not None
     settings = testbed.settings("operator")
     retained = read_retained(settings, "#", lambda *_: None, now_ms=time.time_ns() // 1_000_000, most=100, payload_bytes=100)
     assert {"kept", "wills/app", "fleet"} <= {one.topic for one in retained}
