@@ -64,6 +64,9 @@ class Activation:
             connection may have written one above it.
         lists_end: If no session is left, its list ends with this connection; 0 = nothing has ended.
         presence: What backends are told of the client's connections.
+        marks_session: A session that outlives its connection has begun, and its gateway has not marked it.
+        mark_ends: If no session is left, its mark ends with this connection; 0 = nothing has ended.
+        was_kept: A DISCONNECT has ended a session that would have outlived its connection.
     """
 
     __slots__ = (
@@ -74,10 +77,13 @@ class Activation:
         "ended",
         "fast_path",
         "lists_end",
+        "mark_ends",
+        "marks_session",
         "not_replayed",
         "now_ms",
         "presence",
         "settings",
+        "was_kept",
     )
 
     def __init__(self, client_id: ClientId, now_ms: int, settings: SessionSettings) -> None:
@@ -92,6 +98,8 @@ class Activation:
         self.corrects_list = False
         self.lists_end = 0
         self.presence = PresenceChanges()
+        self.marks_session = self.was_kept = False
+        self.mark_ends = 0
 
     def add(self, command: Command) -> None:
         self.commands.append(command)

@@ -411,6 +411,26 @@ class ClearPresence(Value, frozen=True, tag=35):
     reason: str = ""
 
 
+class MarkSession(Value, frozen=True, tag=36):
+    """Mark in `inflight.subscriptions` that the client has a session.
+
+    Attributes:
+        connection_id: Of the connection that has begun it.
+    """
+
+    connection_id: int
+
+
+class EndSessionMark(Value, frozen=True, tag=37):
+    """Remove the mark of a session that has ended, and of no later one.
+
+    Attributes:
+        connection_id: Of its last connection.
+    """
+
+    connection_id: int
+
+
 GatewayCommand: TypeAlias = (
     AcceptConnection
     | SendPublish
@@ -436,6 +456,8 @@ Command: TypeAlias = (
     | ReturnToGroup
     | SetPresence
     | ClearPresence
+    | MarkSession
+    | EndSessionMark
 )
 
 

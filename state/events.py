@@ -7,7 +7,7 @@ connection that the session has left are ignored. Its publications, subscription
 was answered as soon as they were in the log.
 """
 
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 from typing import Final, TypeAlias
 
 from state.model import NO_PROPERTIES, Message, PacketId, Position, PublishProperties, QoS, ReasonCode, Subscription, Value, Will
@@ -26,6 +26,15 @@ class Capability(IntFlag):
     FAST_PATH = 1
 
 
+class Claim(IntEnum):
+    """What CONNACK says about the session if it leaves before the session has read the CONNECT (protocol.md, section 1)."""
+
+    NONE = 0
+    """CONNACK waits for the session, or the CONNECT has Clean Start."""
+    NEW = 1
+    RESUMED = 2
+
+
 class ClientConnected(Value, frozen=True, tag=1):
     """A gateway has read a CONNECT. It waits for `AcceptConnection`, or for `CloseConnection` if a later connection is known.
 
@@ -42,6 +51,7 @@ class ClientConnected(Value, frozen=True, tag=1):
             leases.
         capabilities: Of the gateway, a sum of `Capability`.
         gateway: Name of the gateway or bridge, for people; empty = a version that did not say it.
+        claim: A `Claim`. If it is wrong, the session refuses the connection.
     """
 
     connection_id: int
@@ -55,6 +65,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     lease_id: str = ""
     capabilities: int = 0
     gateway: str = ""
+    claim: int = 0
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):

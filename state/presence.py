@@ -62,10 +62,7 @@ def changed(
     if before == after:
         return None
     if not after.established:
-        was_there = before.established or before.newest_connection_id != after.newest_connection_id
-        return (
-            ClearPresence(connection_id=after.newest_connection_id, since_ms=now_ms, reason=changes.reason) if was_there else None
-        )
+        return ClearPresence(connection_id=after.newest_connection_id, since_ms=now_ms, reason=changes.reason)
     return SetPresence(
         online=connection is not None,
         since_ms=now_ms,

@@ -27,6 +27,7 @@ from state.errors import ProtocolViolation
 from state.events import (
     PROTOCOL_NAMES,
     CancelRequested,
+    Claim,
     ClientConnected,
     ClientDisconnected,
     ConnectionLost,
@@ -163,7 +164,11 @@ class Session:
         grants.end_of_activation(self.outbound, self.connection, activation)  # step 4
         if self.settings.routing:
             routed.end_of_activation(
-                self.outbound, activation, has_session=self.established, is_online=self.connection is not None
+                self.outbound,
+                activation,
+                has_session=self.established,
+                is_online=self.connection is not None,
+                newest_connection_id=self.newest_connection_id,
             )
         told = changed(
             presence,
@@ -331,6 +336,7 @@ class Session:
                 acknowledgements.acknowledge(self.outbound, event, connection, activation)
             case ClientDisconnected():
                 if event.session_expiry_interval_s is not None and self.session_expiry_interval_s:  # MQTT 5, 3.14.2.2.2
+                    activation.was_kept = True
                     self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
                 if event.reason_code == ReasonCode.SUCCESS:
                     connection.will = None  # [MQTT-3.14.4-3]
@@ -374,6 +380,9 @@ class Session:
         if event.clean_start:
             self._end_session("clean start", activation)  # [MQTT-3.1.2-4]
         session_present = self.established  # [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
+        if event.claim and (event.claim == Claim.RESUMED) is not session_present:
+            self._refuse_claim(event, activation)
+            return
         if not session_present:
             self.established = True
             self.started_by = event.connection_id
@@ -383,6 +392,8 @@ class Session:
         self.pending_will = None  # [MQTT-3.1.3-9]
         self.offline_since_ms, self.close_unconfirmed = None, False
         self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
+        # With a claim the gateway has marked it, behind the end of an earlier session.
+        activation.marks_session |= not session_present and self.session_expiry_interval_s > 0 and not event.claim
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
         connection = SessionConnection.of(event, send_quota=send_quota)
         subscriptions, list_id = self.outbound.subscriptions, self.outbound.routing.list_id
@@ -415,6 +426,26 @@ class Session:
             retransmission.replay(self.outbound, connection, activation)
         for early in routed.pop_early(self.outbound, event.connection_id):
             self._apply_routed(early, activation)
+
+    def _refuse_claim(self, event: ClientConnected, activation: Activation) -> None:
+        """Refuses a CONNECT whose gateway has answered it with a wrong Session Present, and keeps what there is.
+
+        The gateway has acknowledged nothing of the device that the session would need. So neither of them has lost anything when
+        the device connects again, and gateways know by then whether there is a session.
+        """
+        reason = "CONNACK was wrong about the session: connect again"
+        activation.presence.reason = activation.presence.reason or reason
+        activation.record(Transition.CONNECTION_REFUSED, detail=reason)
+        activation.mark_ends = max(activation.mark_ends, event.connection_id)  # unless there is a session
+        activation.add(
+            CloseConnection(
+                connection_id=event.connection_id,
+                partition=event.commands_partition,
+                sequence=1,
+                reason_code=ReasonCode.SERVER_BUSY,
+                reason=reason,
+            )
+        )
 
     def _refuse_older(self, event: ClientConnected, activation: Activation) -> None:
         """Refuses a CONNECT whose connection id is below the newest one: it is older, or the clock of its gateway is behind.
@@ -578,6 +609,9 @@ class Session:
         if self.pending_will is not None and self.established:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
         if self.established:
+            was_kept = activation.was_kept or self.session_expiry_interval_s > 0 or self.started_by < self.newest_connection_id
+            if was_kept:
+                activation.mark_ends = max(activation.mark_ends, self.newest_connection_id)
             routed.session_ends(self.outbound, self.newest_connection_id, activation)
         endings.end(self.outbound, activation, with_scheduled=with_scheduled)
         self.inbound.end()

@@ -12,7 +12,7 @@ from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.arrival import Arrival, arrival_of
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Effects, LogIn, Register, Registration, Request
+from sinks.mqtt.connection.effects import Effects, LogIn, LookUp, Register, Registration, Request
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.connection_counts import ConnectionSlot
@@ -50,6 +50,7 @@ class SocketHost(Protocol):
     def now_ms(self) -> int: ...
     def opened(self, socket: "DeviceSocket") -> None: ...
     def register(self, socket: "DeviceSocket", request: Register, client_id: ClientId, waited_ms: int) -> Registration | None: ...
+    def look_up(self, answer: Callable[[bool], None]) -> None: ...
     def announced(self, socket: "DeviceSocket") -> None: ...
     def append_all(self, socket: "DeviceSocket", appends: list[Append]) -> None: ...
     def failed(self, socket: "DeviceSocket", error: Exception) -> Effects: ...
@@ -255,6 +256,8 @@ class DeviceSocket(asyncio.Protocol):
             self._register(request)
         elif isinstance(request, LogIn):
             self._log_in(request)
+        elif isinstance(request, LookUp):
+            self._host.look_up(self.looked_up)
         else:
             self._host.limits.connects.announced(self.connection.connection_id)
             self._host.announced(self)
@@ -315,6 +318,10 @@ class DeviceSocket(asyncio.Protocol):
 
     def _logged_in(self, login: AuthResult) -> None:
         self.feed(self.connection.logged_in, login, self._host.limits.connects.patience_ms)
+
+    def looked_up(self, is_current: bool) -> None:
+        """The answer of `SocketHost.look_up`."""
+        self.feed(self.connection.looked_up, is_current)
 
     def _arrival(self) -> Arrival:
         return arrival_of(None if self._transport is None else self._transport.get_extra_info("socket"))

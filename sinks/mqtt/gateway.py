@@ -64,9 +64,10 @@ class Gateway(CommandHost[DeviceSocket]):
         clock_ns: Callable[[], int] = time.time_ns,
         has_brokers_time: Callable[[], bool] = lambda: False,
         tables: KnownTables = NO_TABLES,
+        look_up: Callable[[Callable[[bool], None]], None] = lambda answer: answer(False),
     ) -> None:
         """clock_ns: numbers the connections, and judges whether a message has expired. has_brokers_time: whether all gateways
-        have that clock. tables: those of routing."""
+        have that clock. tables: those of routing. look_up: brings them up to the log, and answers whether they are."""
         holder = f"gateway {settings.host}:{settings.port}"
         topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns, wake_ups_topic=topic)
@@ -77,6 +78,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._clock_ns = clock_ns
         self._has_brokers_time = has_brokers_time
         self._tables = tables
+        self._look_up = look_up
         self._topics = {
             AppendTopic.EVENTS: settings.events_topic,
             AppendTopic.UPLINK: settings.uplink_topic,
@@ -173,6 +175,14 @@ class Gateway(CommandHost[DeviceSocket]):
             tables=self._tables,
             gateway=self.name,
         )
+
+    def look_up(self, answer: Callable[[bool], None]) -> None:
+        """Has the tables brought up to the log. answer: is called on the loop, and told whether they are."""
+        self._look_up(lambda is_current: self._on_loop(partial(answer, is_current)))
+
+    def _on_loop(self, call: Callable[[], None]) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(call)
 
     def announced(self, socket: DeviceSocket) -> None:
         """Directs offers for a client to this authenticated socket, unless the client has a newer connection here."""

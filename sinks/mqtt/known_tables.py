@@ -5,6 +5,7 @@ from typing import Any, Final, Protocol
 
 from sinks.mqtt.limits.settings import Limit
 from sinks.routing.retained_table import RetainedTable
+from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
 from state.model import ClientId
@@ -15,6 +16,13 @@ class KnownTables(Protocol):
 
     def has_list(self, client_id: ClientId) -> bool:
         """Returns False only if it is known that the client has no subscriptions in `inflight.subscriptions`."""
+
+    @property
+    def knows_sessions(self) -> bool:
+        """Returns True if `has_session` is right once the tables are as far as the log."""
+
+    def has_session(self, client_id: ClientId) -> bool:
+        """Returns True if a session of the client is marked."""
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         """Returns True if the client's highest list is known, and is not above this one by `order_of`."""
@@ -28,6 +36,13 @@ class _NoTables:
 
     def has_list(self, client_id: ClientId) -> bool:
         return True
+
+    @property
+    def knows_sessions(self) -> bool:
+        return False
+
+    def has_session(self, client_id: ClientId) -> bool:
+        return False
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         return False
@@ -46,6 +61,10 @@ class TablesOfProcess(Protocol):
     def subscriptions(self) -> SubscriptionTable: ...
     @property
     def retained(self) -> RetainedTable[Any]: ...
+    @property
+    def sessions(self) -> SessionTable: ...
+    @property
+    def marks_all_sessions(self) -> bool: ...
 
 
 class RoutingView:
@@ -61,6 +80,13 @@ class RoutingView:
 
     def has_list(self, client_id: ClientId) -> bool:
         return not self._is_complete() or self._tables.subscriptions.get(client_id) is not None
+
+    @property
+    def knows_sessions(self) -> bool:
+        return self._is_complete() and self._tables.marks_all_sessions
+
+    def has_session(self, client_id: ClientId) -> bool:
+        return self._tables.sessions.get(client_id.encode()) is not None
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         entry = self._tables.subscriptions.get(client_id)

@@ -19,13 +19,14 @@ from sinks.kafka.append import EventLog
 from sinks.kafka.tail import CommandTail
 from sinks.mqtt.drain import Drain
 from sinks.mqtt.gateway import Gateway
-from sinks.mqtt.known_tables import NO_TABLES, RoutingView
+from sinks.mqtt.known_tables import RoutingView
 from sinks.mqtt.listeners.listeners import Listeners
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.system_topics import SystemTopics
 from sinks.routing.kafka_matcher import KafkaMatcher
 from sinks.routing.metrics import MatcherCounters
+from sinks.routing.session_lookups import SessionLookups
 
 _log: Final = structlog.get_logger(__name__)
 _OWNERSHIP_WARNING_S: Final = 15.0
@@ -137,9 +138,21 @@ async def run_gateway(
         clock_ns: Unix time.
         has_brokers_time: Whether it is the same for all gateways.
     """
+    lookups: SessionLookups | None = None
     try:
-        tables = NO_TABLES if matcher is None else RoutingView(settings.routing, matcher.tables, matcher.has_tables)
-        gateway = Gateway(settings, log, counters, clock_ns=clock_ns, has_brokers_time=has_brokers_time, tables=tables)
+        if matcher is None:
+            gateway = Gateway(settings, log, counters, clock_ns=clock_ns, has_brokers_time=has_brokers_time)
+        else:
+            lookups = SessionLookups(settings.routing, settings, matcher.reader)
+            gateway = Gateway(
+                settings,
+                log,
+                counters,
+                clock_ns=clock_ns,
+                has_brokers_time=has_brokers_time,
+                tables=RoutingView(settings.routing, matcher.tables, matcher.has_tables),
+                look_up=lookups.ask,
+            )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
         if on_listening is not None:
@@ -150,8 +163,9 @@ async def run_gateway(
         gateway.start()
         if router is not None:
             router.start(gateway)
-        if matcher is not None:
+        if matcher is not None and lookups is not None:
             matcher.start(gateway)
+            lookups.start()
         stopping = asyncio.ensure_future(stop.wait())
         try:
             with (health or LoopHealth()).watching(gateway.missing) as check_health:
@@ -175,6 +189,8 @@ async def run_gateway(
         closing = [tail.close(timeout_s), log.close(timeout_s)]
         if router is not None:
             closing.append(router.close(timeout_s))
+        if lookups is not None:
+            closing.append(asyncio.to_thread(lookups.close, timeout_s))
         if matcher is not None:
             closing.append(matcher.close(timeout_s))
         await asyncio.gather(*closing)

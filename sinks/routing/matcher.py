@@ -31,6 +31,7 @@ from state.records.messages import RETAIN, TOPIC, BrokenContract
 from state.records.publications import Publication, message_headers, publication_in
 from state.records.record import Header
 from state.records.routing import RECIPIENT_PREFIX, SourceKind, encode_routing, most_recipients, source_number
+from state.records.session_marks import MARK, encode_mark
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions, order_of
 
 _MOST_RECIPIENTS_BYTES: Final = 262_144
@@ -305,6 +306,8 @@ class Matcher:
         the client has none.
         """
         key = record.key or b""
+        if key.startswith(MARK):
+            return self._repeated_mark(partition, key, record)
         try:
             highest = self._tables.subscriptions.get(key.decode())
             read = None if record.value is None else decode_subscriptions(record.value)
@@ -314,6 +317,13 @@ class Matcher:
             return None
         self._counters.lists_repeated += 1
         return RoutedRecord(self._settings.subscriptions_topic, partition, key, encode_subscriptions(found), [])
+
+    def _repeated_mark(self, partition: int, key: bytes, record: RecordToRoute) -> RoutedRecord | None:
+        """Repeats the mark of a session that has begun before the end of an earlier one was in the log."""
+        newest = self._tables.sessions.get(key.removeprefix(MARK))
+        if record.value is not None or newest is None:
+            return None
+        return RoutedRecord(self._settings.subscriptions_topic, partition, key, encode_mark(newest), [])
 
     # --- records ----------------------------------------------------------------------------------------------------------------
 

@@ -5,14 +5,18 @@ from collections.abc import Sequence
 from typing import Final
 
 from sinks.routing.retained_table import RetainedEntry, RetainedTable
+from sinks.routing.session_table import SessionTable
 from sinks.routing.subscription_table import SubscriptionTable
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import ClientId
 from state.records.messages import BrokenContract
 from state.records.publications import Publication, publication_in
 from state.records.record import HEADER_BYTES, Header
+from state.records.session_marks import ALL_MARKED, MARK
 from state.records.subscriptions import decode_subscriptions, ended_connection
 from state.records.uplink import INFLIGHT_ID
+
+_OF_SESSIONS: Final = (MARK, ALL_MARKED)
 
 Headers = Sequence[tuple[str, bytes | None]]
 
@@ -24,6 +28,8 @@ class RoutingTables:
         subscriptions, retained: Look things up only with `lock`, except for `get` and `len`.
         generation: Changes whenever the tables are emptied.
         unreadable: Counts records that could not be decoded.
+        sessions: The clients that have a session. Any thread may ask.
+        marks_all_sessions: `sessions` has all of them that can outlive a connection. Any thread may ask.
     """
 
     def __init__(self) -> None:
@@ -32,11 +38,14 @@ class RoutingTables:
         self.retained: RetainedTable[Publication] = RetainedTable()
         self.generation = 0
         self.unreadable = 0
+        self.sessions = SessionTable()
+        self.marks_all_sessions = False
 
     def clear(self) -> None:
         """Forgets everything, because the topics are read from the beginning."""
         with self.lock:
             self.generation += 1
+            self.sessions, self.marks_all_sessions = SessionTable(), False
             self.subscriptions = SubscriptionTable()
             self.retained = RetainedTable()
 
@@ -47,6 +56,9 @@ class RoutingTables:
             The client if the record is lower than one before it: compaction would keep the wrong one. Whoever holds the client's
             connection has to append its list again. None otherwise.
         """
+        if key is not None and key.startswith(_OF_SESSIONS):
+            self._read_mark(key, value, headers)
+            return None
         try:
             client_id = (key or b"").decode()
             if value is None:
@@ -57,6 +69,19 @@ class RoutingTables:
             self.unreadable += 1
             return None
         return None if is_highest else client_id
+
+    def _read_mark(self, key: bytes, value: bytes | None, headers: Headers) -> None:
+        if key == ALL_MARKED:
+            self.marks_all_sessions = value is not None
+            return
+        client = key.removeprefix(MARK)
+        try:
+            if value is None:
+                self.sessions.end(client, ended_connection(list(headers)))
+            else:
+                self.sessions.mark(client, decode_subscriptions(value).connection_id)
+        except UnreadableRecord:
+            self.unreadable += 1
 
     def read_retained(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> None:
         """Applies a record of `inflight.retained`; the caller holds `lock`. A record without a value deletes."""

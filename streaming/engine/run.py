@@ -136,12 +136,12 @@ def run_engine(
             record_format(files)
             record_checkpoint_topics(files, report, read)
             is_planned_anew = accept_loss and go_on_without_lost_records(spark, files, settings)
-            announce_stored_subscriptions(spark, files, settings, ids)
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
             log = SettingsLog(CheckpointFiles(spark, location, FOLDER))
             added = added_partitions(files, settings, read)
             lineage = checkpoint_lineage(files, committed)
+            announce_stored_subscriptions(spark, files, settings, ids, lineage)
             pipeline_of = partial(
                 pipeline_settings,
                 commands_partitions=partitions[settings.topics.commands],

@@ -7,6 +7,7 @@ import pytest
 from state.commands import AcceptConnection
 from state.events import Subscribed
 from state.model import QoS, Subscription
+from state.records.session_marks import ALL_MARKED, mark_key
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from streaming.checkpoint_topics import TopicIds
 from streaming.config.settings import Settings
@@ -22,6 +23,10 @@ LISTS = {
     )
     for client_id in CLIENTS
 }
+
+
+RECORDS = 2 * len(CLIENTS) + 2
+"""A list and a mark of each client, the mark of one without subscriptions, and that all are marked."""
 
 
 class Interrupted(Exception):
@@ -42,7 +47,7 @@ def test_stored_subscriptions_are_written_once_also_after_an_interruption(pipeli
     settings, files = settings_of(pipeline), CheckpointFiles(pipeline.spark, str(pipeline.checkpoint))
 
     def announce(topic_id: str) -> None:
-        announce_stored_subscriptions(pipeline.spark, files, settings, TopicIds(topics={topic: topic_id}))
+        announce_stored_subscriptions(pipeline.spark, files, settings, TopicIds(topics={topic: topic_id}), "")
 
     def written(count: int) -> list[ReadRecord]:
         return pipeline.read(topic, count)
@@ -51,22 +56,25 @@ def test_stored_subscriptions_are_written_once_also_after_an_interruption(pipeli
         patched.setattr(CheckpointFiles, "write", interrupt)
         with pytest.raises(Interrupted):
             announce("first")
-    assert lists_in(written(20)) == LISTS
+    assert lists_in(written(RECORDS)) == LISTS
 
     announce("first")  # everything once more: the file was not there
-    assert lists_in(written(40)) == LISTS
+    assert lists_in(written(2 * RECORDS)) == LISTS
     announce("first")
     announce("made anew")
-    assert len(written(60)) == 60, "nothing was written while the topic had all lists"
-    assert Counter(record.key for record in written(60)) == dict.fromkeys((name.encode() for name in CLIENTS), 3)
+    records = written(3 * RECORDS)
+    assert len(records) == 3 * RECORDS, "nothing was written while the topic had all records"
+    listed = {name.encode() for name in CLIENTS}
+    marked = {mark_key(name) for name in (*CLIENTS, "without")}
+    assert Counter(record.key for record in records) == dict.fromkeys((*listed, *marked, ALL_MARKED), 3)
 
 
 def test_without_routing_the_lists_are_written_again_later(pipeline) -> None:
     files = CheckpointFiles(pipeline.spark, str(pipeline.checkpoint))
     ids = TopicIds(topics={pipeline.settings.topics.subscriptions: "id"})
-    announce_stored_subscriptions(pipeline.spark, files, settings_of(pipeline), ids)
-    assert files.read(stored_subscriptions.FILE) == b"id"
-    announce_stored_subscriptions(pipeline.spark, files, settings_of(pipeline, routing={"enabled": False}), ids)
+    announce_stored_subscriptions(pipeline.spark, files, settings_of(pipeline), ids, "")
+    assert files.read(stored_subscriptions.FILE) == b"id marks "
+    announce_stored_subscriptions(pipeline.spark, files, settings_of(pipeline, routing={"enabled": False}), ids, "")
     assert files.read(stored_subscriptions.FILE) is None
 
 
@@ -86,4 +94,5 @@ def interrupt(*_: object) -> None:
 
 
 def lists_in(records: list[ReadRecord]) -> dict[str, SubscriptionList]:
-    return {record.key.decode(): decode_subscriptions(record.value or b"") for record in records if record.key is not None}
+    lists = [record for record in records if record.key is not None and not record.key.startswith(b"\0")]
+    return {(record.key or b"").decode(): decode_subscriptions(record.value or b"") for record in lists}

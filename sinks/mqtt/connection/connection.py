@@ -38,7 +38,7 @@ from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from sinks.mqtt.connection.accepted import AcceptedDevice
 from sinks.mqtt.connection.append_queue import Append, AppendQueue
-from sinks.mqtt.connection.effects import ANNOUNCE, Effects, LogIn, Register, Registration, Request
+from sinks.mqtt.connection.effects import ANNOUNCE, LOOK_UP, Effects, LogIn, Register, Registration, Request
 from sinks.mqtt.connection.ending import TAKEN_OVER, Ending
 from sinks.mqtt.connection.handshake import V5, ConnectionRefused, Handshake, check_first_bytes, read_connect
 from sinks.mqtt.connection.output import DeviceOutput
@@ -51,7 +51,7 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CloseConnection, GatewayCommand, OfferPublish
 from state.errors import ProtocolViolation
-from state.events import ClientDisconnected
+from state.events import Claim, ClientDisconnected
 from state.model import ClientId, PacketId, ReasonCode
 
 _BLOCKED_BYTES: Final = 4_096
@@ -135,7 +135,7 @@ class WireConnection:
         if device is not None:
             next_ms = self._deadlines.next_ms(rates.paused_until_ms)
             deadline_ms = next_ms if deadline_ms is None else min(next_ms, deadline_ms)
-        if written and (self._handshake.empty_list is None or self.phase is Phase.CLOSED):
+        if written and (self._handshake.is_answerable or self.phase is Phase.CLOSED):
             write = written[0] if len(written) == 1 else b"".join(written)
             written.clear()
         held_bytes, stops_reading = len(self._frames), records.stops_reading
@@ -206,6 +206,7 @@ class WireConnection:
         self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
         if refusal is not None:
             self._order = CommandOrder()
+            self._handshake.claim = Claim.NONE  # the session knows a later connection
             return self._tell_connected()
         if turn is Turn.NEVER:
             self._end(CloseReason("too many CONNECTs wait", "", ReasonCode.SERVER_BUSY))
@@ -234,12 +235,25 @@ class WireConnection:
         self._handshake.grant = login
         if login.valid_ms is not None:
             self._deadlines.login_ends_ms = now_ms + login.valid_ms
-        self.phase = Phase.AWAITING_ACCEPT
         self._handshake.deadline_ms = now_ms + patience_ms
+        if self._handshake.may_claim:
+            self.phase = Phase.LOOKING_UP
+            return self._effects((LOOK_UP,))
+        self.phase = Phase.AWAITING_ACCEPT
+        return self._tell_connected()
+
+    def looked_up(self, is_current: bool, now_ms: int) -> Effects:
+        """The answer to LookUp. is_current: the tables have all that was in the log when it was asked."""
+        self._expire(now_ms)
+        if self.phase is not Phase.LOOKING_UP:
+            return self._effects()
+        self._handshake.looked_up(is_current)
+        self.phase = Phase.AWAITING_ACCEPT
         return self._tell_connected()
 
     def _tell_connected(self) -> Effects:
-        self._records.add(self._handshake.new_record())
+        for record in self._handshake.new_records():
+            self._records.add(record)
         return self._effects((ANNOUNCE,))
 
     def _say_accepted(self, answer: ConnAck, phase: Phase) -> bool:
@@ -345,7 +359,9 @@ class WireConnection:
         if failure:
             self._end(CloseReason("Kafka did not take a record", "append", failure))
             return self._effects()
-        if append is handshake.empty_list:
+        if append is handshake.mark:
+            handshake.mark = None
+        elif append is handshake.empty_list:
             handshake.empty_list = None
         elif append is handshake.record:
             handshake.confirmed(now_ms)
@@ -423,7 +439,9 @@ class WireConnection:
             while (device := self._device) is not None and ending.pending is None and not records.stops_reading:
                 if self._deadlines.taken_ms is not None and not ending.peer_gone:
                     return
-                if self.phase is Phase.ANSWERED and frames.is_qos2_next:
+                if self.phase is Phase.ANSWERED and (
+                    frames.is_qos2_next or (self._handshake.claim and frames.is_subscribing_next)
+                ):
                     return
                 if len(frames) and not rates.may_read(now_ms):
                     return

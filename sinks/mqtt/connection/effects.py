@@ -29,12 +29,17 @@ class LogIn(msgspec.Struct, frozen=True):
     client_id: ClientId
 
 
+class LookUp(msgspec.Struct, frozen=True):
+    """Have the tables of this process brought up to the log, and answer by `WireConnection.looked_up`."""
+
+
 class Announce(msgspec.Struct, frozen=True):
     """The login holds, and the engine is told of the connection. Nothing is to be answered."""
 
 
 ANNOUNCE: Final = Announce()
-Request: TypeAlias = Register | LogIn | Announce
+LOOK_UP: Final = LookUp()
+Request: TypeAlias = Register | LogIn | LookUp | Announce
 
 
 class Effects(msgspec.Struct, frozen=True):

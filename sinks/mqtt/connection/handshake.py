@@ -18,9 +18,10 @@ from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character, is_of_the_server
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
-from state.events import Capability, ClientConnected
+from state.events import Capability, Claim, ClientConnected
 from state.model import ReasonCode
 from state.records.events import encode_event
+from state.records.session_marks import encode_mark, mark_key
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.settings import SessionSettings
 
@@ -29,6 +30,8 @@ _NAME: Final = b"\x00\x04MQTT"
 _NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
 _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to the confirmation of its record. Within this no later CONNECT is in the log before it."""
+_SURELY_KEPT_S: Final = 60
+"""A session with a shorter expiry interval may end while its CONNECT is on its way. The device would have to come once more."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _NOT_REGISTERED: Final = Registration(0, "", -1, "")
 
@@ -146,6 +149,7 @@ def connected_event(
     has_fast_path: bool = False,
     username: str = "",
     gateway: str = "",
+    claim: Claim = Claim.NONE,
 ) -> ClientConnected:
     """Makes the event for the engine. username: verified; empty = the device has not logged in. gateway: name of this process."""
     will = connect.will
@@ -163,11 +167,12 @@ def connected_event(
         lease_id=lease_id,
         capabilities=Capability.FAST_PATH if has_fast_path else Capability.NONE,
         gateway=gateway,
+        claim=claim,
     )
 
 
 def expected_accept(connect: Connect, session: SessionSettings, registration: Registration) -> AcceptConnection:
-    """Predicts the engine's answer to a CONNECT with Clean Start, all but its sequence number. session: of the client."""
+    """Predicts the engine's answer to a CONNECT that begins a session, all but its sequence number. session: of the client."""
     has_routing = session.routing
     return AcceptConnection(
         connection_id=registration.connection_id,
@@ -212,6 +217,8 @@ class Handshake:
         engine_knows: the engine was told of the connection, so it has to be told of its end.
         record: with ClientConnected, until Kafka has confirmed it.
         empty_list: the record that removes the subscriptions before a Clean Start, until Kafka has confirmed it.
+        mark: the record that says that there is a session, until Kafka has confirmed it.
+        claim: what CONNACK says about the session before the session has read the CONNECT.
         was_prompt: Kafka had that record without delay.
         expected: the engine's answer, which CONNACK has anticipated in the phase ANSWERED.
     """
@@ -225,11 +232,13 @@ class Handshake:
     engine_knows: bool = False
     record: Append | None = None
     empty_list: Append | None = None
+    mark: Append | None = None
+    claim: Claim = Claim.NONE
     was_prompt: bool = False
     expected: AcceptConnection | None = None
 
-    def new_record(self) -> Append:
-        """Makes the record with ClientConnected, under the newest connection id."""
+    def new_records(self) -> list[Append]:
+        """Makes the record with ClientConnected, under the newest connection id, and the mark of the session."""
         event = connected_event(
             self.connect,
             connection_id=self.registration.connection_id,
@@ -238,19 +247,61 @@ class Handshake:
             has_fast_path=self._settings.fast_path.enabled,
             username=self.grant.username,
             gateway=self.registration.gateway,
+            claim=self.claim,
         )
         self.engine_knows, self.was_prompt = True, False
-        self.record, self.empty_list = Append(encode_event(event)), None
+        self.record, self.empty_list, self.mark = Append(encode_event(event)), None, None
         registration, is_clean = self.registration, self.connect.clean_start
-        if self._settings.routing.enabled and is_clean and registration.tables.has_list(registration.client_id):
+        if not self._settings.routing.enabled:
+            return [self.record]
+        if is_clean and registration.tables.has_list(registration.client_id):
             empty = SubscriptionList(connection_id=registration.connection_id, version=0)
             self.empty_list = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
-        return self.record
+        if not self._granted_expiry_s:
+            return [self.record]
+        self.mark = Append(
+            encode_mark(registration.connection_id), topic=AppendTopic.SUBSCRIPTIONS, key=mark_key(registration.client_id)
+        )
+        return [self.record, self.mark]
+
+    @property
+    def is_answerable(self) -> bool:
+        """Nothing is missing before which nothing may be written to the device."""
+        return self.empty_list is None and self.mark is None
+
+    @property
+    def _granted_expiry_s(self) -> int:
+        session = self._settings.session_of(self.registration.client_id)
+        return session.granted_session_expiry_s(self.connect.session_expiry_interval_s)
+
+    @property
+    def may_claim(self) -> bool:
+        """CONNACK need not wait for the session once it is known whether there is one.
+
+        It must if connections are not numbered by the brokers' clock: marks are put in order by these numbers.
+        """
+        registration = self.registration
+        return (
+            not self.connect.clean_start
+            and registration.knows_settings
+            and registration.serves_at_once
+            and registration.tables.knows_sessions
+        )
+
+    def looked_up(self, is_current: bool) -> None:
+        """Claims whether there is a session. is_current: the tables have all that was in the log when CONNECT was read."""
+        tables, client_id = self.registration.tables, self.registration.client_id
+        if not is_current or not self.may_claim:
+            return
+        if not tables.has_session(client_id):
+            self.claim = Claim.NEW
+        elif self._granted_expiry_s >= _SURELY_KEPT_S:
+            self.claim = Claim.RESUMED
 
     @property
     def serves_at_once(self) -> bool:
         """The device need not wait for the engine once CONNACK was sent."""
-        return self.registration.serves_at_once and self.was_prompt
+        return self.registration.serves_at_once and self.was_prompt and self.claim is not Claim.RESUMED
 
     def confirmed(self, now_ms: int) -> None:
         """Kafka has the record."""
@@ -264,9 +315,11 @@ class Handshake:
     def expect(self) -> AcceptConnection | None:
         """Returns the engine's answer, if CONNACK need not wait for it; None = it must."""
         registration = self.registration
-        if self.connect.clean_start and registration.knows_settings:
+        if (self.connect.clean_start and registration.knows_settings) or self.claim:
             session = self._settings.session_of(registration.client_id)
-            self.expected = expected_accept(self.connect, session, registration)
+            expected = expected_accept(self.connect, session, registration)
+            is_resumed = self.claim is Claim.RESUMED
+            self.expected = msgspec.structs.replace(expected, session_present=True) if is_resumed else expected
         return self.expected
 
     def is_as_expected(self, accept: AcceptConnection, *, is_served: bool) -> bool:

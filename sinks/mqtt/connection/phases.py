@@ -14,13 +14,14 @@ class Phase(Enum):
     AWAITING_CONNECT = "awaiting CONNECT"
     QUEUED = "CONNECT was read and awaits its id and its turn"
     AUTHENTICATING = "authenticating"
+    LOOKING_UP = "awaiting whether there is a session"
     AWAITING_ACCEPT = "awaiting AcceptConnection"
     ANSWERED = "CONNACK was sent, awaiting AcceptConnection"
     CONNECTED = "connected"
     CLOSED = "closed"
 
 
-BEFORE_CONNACK: Final = (Phase.QUEUED, Phase.AUTHENTICATING, Phase.AWAITING_ACCEPT)
+BEFORE_CONNACK: Final = (Phase.QUEUED, Phase.AUTHENTICATING, Phase.LOOKING_UP, Phase.AWAITING_ACCEPT)
 """CONNECT was read, and is answered by CONNACK whatever becomes of it."""
 AWAITING_ACCEPT: Final = (Phase.AWAITING_ACCEPT, Phase.ANSWERED)
 OPEN: Final = (Phase.ANSWERED, Phase.CONNECTED)
@@ -42,6 +43,7 @@ OVERDUE: Final = {
     Phase.AWAITING_CONNECT: CloseReason("no CONNECT in time", "connect timeout"),
     Phase.QUEUED: CloseReason("the turn of the CONNECT did not come in time", "connect timeout", ReasonCode.SERVER_BUSY),
     Phase.AUTHENTICATING: CloseReason("the login was not verified in time", "login timeout", ReasonCode.SERVER_BUSY),
+    Phase.LOOKING_UP: CloseReason("Kafka did not answer in time", "accept timeout", ReasonCode.SERVER_UNAVAILABLE),
     Phase.AWAITING_ACCEPT: CloseReason("the engine did not answer in time", "accept timeout", ReasonCode.SERVER_UNAVAILABLE),
     Phase.ANSWERED: CloseReason("the engine did not answer in time", "accept timeout", ReasonCode.SERVER_BUSY),
     Phase.CONNECTED: CloseReason("keep alive", "keep alive", ReasonCode.KEEP_ALIVE_TIMEOUT),

@@ -17,6 +17,9 @@ A message of a shared subscription that ends by rules 2 to 5 is returned to its 
 shared subscription matches it in rules 5 and 6. When a session ends, what its client has not got is returned too: messages in the
 queue, and those of QoS 1 that are not acknowledged. A QoS 2 message in flight is not [MQTT-4.8.2-5].
 
+Marks. Gateways know by them which clients have a session (state/records/session_marks.py). The gateway writes one before CONNACK.
+The session writes one if its gateway has not known that there is none: the end of an earlier session may be behind the gateway's.
+
 Lists. When a session ends and no other one begins, `EndSubscriptions` removes its list. Rule 3 says it again, because the list
 that the matcher used may have been written after that. A session with a shared subscription announces whether it is online. One
 that returns a message by rule 4 or 5 writes its own list again, else the matcher would choose the same client for ever. One that
@@ -29,7 +32,7 @@ from typing import Final
 import msgspec
 
 from state.activation import Activation
-from state.commands import AnnounceSubscriptions, EndSubscriptions, ReturnToGroup, Transition
+from state.commands import AnnounceSubscriptions, EndSessionMark, EndSubscriptions, MarkSession, ReturnToGroup, Transition
 from state.events import MessageSubmitted, Subscribed, Unsubscribed
 from state.model import Message, Outcome, QoS, Routing
 from state.outbound.inflight_window import Delivery
@@ -201,8 +204,14 @@ def list_read(outbound: SessionOutbound, event: Subscribed | Unsubscribed, activ
     activation.announces |= is_late
 
 
-def end_of_activation(outbound: SessionOutbound, activation: Activation, *, has_session: bool, is_online: bool) -> None:
-    """Writes the list of a session with a shared subscription or a refused connection, or the end of a list."""
+def end_of_activation(
+    outbound: SessionOutbound, activation: Activation, *, has_session: bool, is_online: bool, newest_connection_id: int
+) -> None:
+    """Writes the list of a session with a shared subscription or a refused connection, or the end of a list; and marks."""
+    if has_session and activation.marks_session:
+        activation.add(MarkSession(connection_id=newest_connection_id))
+    elif not has_session and activation.mark_ends:
+        activation.add(EndSessionMark(connection_id=activation.mark_ends))
     if has_session:
         if activation.corrects_list or (activation.announces and outbound.subscriptions.has_shared):
             list_id, subscriptions = outbound.routing.list_id, tuple(outbound.subscriptions)

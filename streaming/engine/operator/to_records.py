@@ -12,6 +12,7 @@
 | `SetThrottle`, `ClearThrottle` | `throttle`: state/records/throttle.py |
 | `SetRoute`, `ClearRoute` | `routes`: state/records/routes.py |
 | `AnnounceSubscriptions`, `EndSubscriptions` | `subscriptions`: state/records/subscriptions.py |
+| `MarkSession`, `EndSessionMark` | `subscriptions`: state/records/session_marks.py |
 | `ReturnToGroup` | `publications`: state/records/publications.py |
 | `SetPresence`, `ClearPresence` | `presence`: state/records/presence.py |
 | `RecordTransition` | `ledger`, one record for all of them: state/records/ledger.py |
@@ -34,9 +35,11 @@ from state.commands import (
     Command,
     DeadLetter,
     DropAwaitingRel,
+    EndSessionMark,
     EndSubscriptions,
     ForwardPublication,
     GatewayCommand,
+    MarkSession,
     OpenFastPath,
     RecordTransition,
     ReturnToGroup,
@@ -58,6 +61,7 @@ from state.records.publications import retained_record, returned_to_group_record
 from state.records.receipts import Receipt, receipt_records
 from state.records.record import Header, SinkRecord
 from state.records.routes import route_record
+from state.records.session_marks import mark_record
 from state.records.settings import RecordLimits
 from state.records.subscriptions import subscriptions_record
 from state.records.throttle import throttle_record
@@ -120,6 +124,9 @@ def to_records(
             case AnnounceSubscriptions() | EndSubscriptions():
                 if settings.routing:
                     records.append(subscriptions_record(topics.subscriptions, client_id, command))
+            case MarkSession() | EndSessionMark():
+                if settings.routing:
+                    records.append(mark_record(topics.subscriptions, client_id, command))
             case ReturnToGroup():
                 records.append(returned_to_group_record(topics.publications, client_id, command))
             case SetPresence() | ClearPresence():

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from kafka import KafkaAdminClient
+from kafka import KafkaAdminClient, KafkaProducer
 
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import Jars
@@ -16,11 +16,13 @@ from sinks.kafka.topic_partitions import PartitionsAdded
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.process import serve
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.metrics import MatcherCounters
 from sinks.routing.settings import RoutingSettings
 from state.commands import SendPublish
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PublishReceived, Subscribed
 from state.model import QoS, Subscription
 from state.records.events import decode_events
+from state.records.session_marks import ALL_MARKED, encode_mark
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.gateway_process import EngineOnKafka, SessionsOnKafka
@@ -29,7 +31,7 @@ from tests.support.background import in_thread
 from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.scripted_engine import ScriptedEngine
 from tests.support.shared import SharedKafka
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 T = TypeVar("T")
@@ -49,7 +51,7 @@ def mortal_broker(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Itera
 
 
 @contextmanager
-def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
+def running(settings: GatewaySettings, matcher: MatcherCounters | None = None) -> Iterator[GatewayUnderTest]:
     gateway = GatewayUnderTest(None, GatewayCounters())  # type: ignore[arg-type]
 
     async def main(stop: asyncio.Event, ready: Callable[[], None]) -> None:
@@ -57,7 +59,7 @@ def running(settings: GatewaySettings) -> Iterator[GatewayUnderTest]:
             gateway.host, gateway.port = host, port
             ready()
 
-        await serve(settings, on_ready=on_ready, stop=stop, counters=gateway.counters)
+        await serve(settings, on_ready=on_ready, stop=stop, counters=gateway.counters, matcher_counters=matcher)
 
     with in_thread(main, "gateway under test"):
         yield gateway
@@ -123,6 +125,37 @@ def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: Gatew
             session = engine.sessions["served"]
             assert [one.topic_filter for one in session.outbound.subscriptions] == ["t"]
             wait_until(lambda: list(session.inbound.awaiting_rel.entries) == [7], "the session knows the publication")
+
+
+def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: GatewaySettings) -> None:
+    """What each gateway says of the session is what the log says, and the session finds it true."""
+    servers, name = settings.bootstrap_servers, settings.uplink_topic.removesuffix(".uplink")
+    topics = {kind: f"{name}.{kind}-of-sessions" for kind in ("subscriptions", "retained", "publications", "leases")}
+    create_topics(servers, *topics.values(), partitions=2, message_timestamp_type="LogAppendTime")
+    leases = topics.pop("leases")
+    routing = RoutingSettings(
+        enabled=True,
+        group_id=name,
+        uplink_topic=settings.uplink_topic,
+        messages_topic=settings.fast_path.messages_topic,
+        **{f"{kind}_topic": topic for kind, topic in topics.items()},
+    )
+    settings = replace(settings, leases_topic=leases, routing=routing)
+    with KafkaProducer(bootstrap_servers=servers) as producer:
+        producer.send(routing.subscriptions_topic, key=ALL_MARKED, value=encode_mark(0)).get(DEADLINE_S)  # as an engine has done
+    one, other = MatcherCounters(), MatcherCounters()
+    with running(settings, one) as first, running(settings, other) as second:
+        wait_until(lambda: min(one.partitions_owned, other.partitions_owned) > 0, "both gateways have their tables")
+        for number, gateway in enumerate((first, second, first)):
+            with gateway.socket() as device:
+                device.send(connect(flags=0x00, keep_alive_s=0, payload=text("kept")))
+                device.expect(bytes((0x20, 2, number > 0, 0)))
+        with second.socket() as device, SessionsOnKafka(settings) as engine:
+            device.send(connect(flags=0x00, keep_alive_s=0, payload=text("kept")) + b"\xc0\x00")
+            device.expect("20020100")
+            device.expect("d000")  # not before the session has found it true
+            session = engine.sessions["kept"]
+            assert session.started_by < session.newest_connection_id
 
 
 def test_with_routing_an_answer_follows_both_records_of_its_packet(settings: GatewaySettings) -> None:

@@ -12,6 +12,7 @@ from sinks.mqtt.known_tables import RoutingView
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from sinks.routing.retained_table import RetainedTable
+from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
 from state.commands import AcceptConnection, CommandBatch, OfferPublish, OpenFastPath
@@ -36,6 +37,7 @@ class Site:
         self.appended: list[tuple[str, bytes, bytes | None]] = []
         self.subscriptions = SubscriptionTable()
         self.retained: RetainedTable[Any] = RetainedTable()
+        self.sessions, self.marks_all_sessions = SessionTable(), False
         tables = RoutingView(SETTINGS.routing, self, lambda: True)
         self.gateway = Gateway(SETTINGS, self, GatewayCounters(), tables=tables)  # type: ignore[arg-type]
         self.gateway.start()
@@ -55,6 +57,7 @@ class Site:
         accept = AcceptConnection(connection_id, 0, 1, subscriptions=(), topic_filters=())
         for answer in self.gateway.commands(0, [encode_command_batch(CommandBatch(client_id="c1", commands=(accept,)))]):
             answer()
+        await until(lambda: bool(transport.data), "CONNACK")
         assert transport.take() == bytes.fromhex("20020000")
         return socket, transport
 

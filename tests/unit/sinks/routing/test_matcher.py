@@ -21,6 +21,7 @@ from state.records.routing import (
     has_one_message_for_each_mark,
     source_number,
 )
+from state.records.session_marks import encode_mark, mark_key
 from state.records.settings import RecordLimits
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions
 from state.records.uplink import uplink_headers
@@ -456,6 +457,17 @@ def test_a_lower_list_is_followed_by_the_highest_one() -> None:
     assert (repeated.topic, repeated.partition, repeated.key) == ("inflight.subscriptions", 2, b"c")
     assert decode_subscriptions(repeated.value or b"") == SubscriptionList(connection_id=5, version=1, subscriptions=(highest,))
     assert routed.counters.lists_repeated == 1
+
+
+def test_the_end_of_an_earlier_session_is_followed_by_the_newest_mark() -> None:
+    routed = Routed()
+    key = mark_key("c")
+    assert routed.matcher.repeated(2, Record(key=key, value=None)) is None
+    routed.tables.sessions.mark(b"c", 5)
+    assert routed.matcher.repeated(2, Record(key=key, value=encode_mark(4))) is None, "it says that there is a session, too"
+    repeated = routed.matcher.repeated(2, Record(key=key, value=None))
+    assert repeated is not None
+    assert (repeated.partition, repeated.key, repeated.value) == (2, key, encode_mark(5))
 
 
 @pytest.mark.parametrize("record", [list_record(5, 1), list_record(5, 2), Record(key=b"c"), Record(key=b"c", value=None)])

@@ -6,7 +6,7 @@ from typing import Any
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Announce, LogIn, Register, Registration
+from sinks.mqtt.connection.effects import Announce, LogIn, LookUp, Register, Registration
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.limits.connect_queue import Turn
@@ -25,7 +25,7 @@ PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 class Harness:
     """confirming: whether Kafka confirms at once. knows_settings: those of the engine. serves_at_once: as in
     Registration. login: what the host says of it; None = nothing yet. turn: of its CONNECT. total: of all connections.
-    effects: of the last call."""
+    effects: of the last call. is_current: the answer to LookUp; None = nothing yet."""
 
     def __init__(
         self,
@@ -48,6 +48,7 @@ class Harness:
         self.knows_settings = knows_settings
         self.serves_at_once = serves_at_once
         self.is_late = False
+        self.is_current: bool | None = True
         self.confirming = True
         self.waiting: list[Append] = []
         self.events: list[GatewayEvent] = []
@@ -76,6 +77,8 @@ class Harness:
                     self.feed("registered", request, self._registration(request), self.turn)
                 case LogIn() if self.login is not None:
                     self.feed("logged_in", self.login, self.connection.settings.accept_timeout_ms)
+                case LookUp() if self.is_current is not None:
+                    self.feed("looked_up", self.is_current)
                 case Announce():
                     self.announced += 1
 

@@ -1,0 +1,35 @@
+"""Defines the marks of sessions in `inflight.subscriptions`, by which a gateway knows whether a client has a session.
+
+Key: `MARK`, then the client id. A mark has the value of an empty list of the connection that began or resumed the session.
+Without a value the session has ended, and the header `ended` names its last connection: marks of later connections stay. Each
+session that can outlive its connection has a mark. A record with the key `ALL_MARKED` says so; without a value it is not known.
+
+A key of its own keeps marks and lists apart: compaction leaves the last record of each.
+"""
+
+from typing import Final
+
+from state.commands import EndSessionMark, MarkSession
+from state.model import ClientId
+from state.records.record import Header, SinkRecord
+from state.records.subscriptions import ENDED, SubscriptionList, encode_subscriptions
+
+MARK: Final = b"\x00session\x00"
+"""MQTT forbids U+0000 in a client id [MQTT-1.5.4-2]. Earlier versions read a client without subscriptions."""
+ALL_MARKED: Final = b"\x00all-marked"
+
+
+def mark_key(client_id: ClientId) -> bytes:
+    return MARK + client_id.encode()
+
+
+def encode_mark(connection_id: int) -> bytes:
+    """Returns the value of a mark."""
+    return encode_subscriptions(SubscriptionList(connection_id=connection_id, version=0))
+
+
+def mark_record(topic: str, client_id: ClientId, command: MarkSession | EndSessionMark) -> SinkRecord:
+    """Returns the record for a command of a session."""
+    if isinstance(command, EndSessionMark):
+        return SinkRecord(topic, mark_key(client_id), None, headers=(Header(ENDED, b"%d" % command.connection_id),))
+    return SinkRecord(topic, mark_key(client_id), encode_mark(command.connection_id))

@@ -1,0 +1,45 @@
+from sinks.routing.routing_tables import RoutingTables
+from sinks.routing.session_table import SessionTable
+from state.commands import EndSessionMark, MarkSession
+from state.records.session_marks import ALL_MARKED, encode_mark, mark_record
+
+
+def read(tables: RoutingTables, command: MarkSession | EndSessionMark) -> None:
+    record = mark_record("subscriptions", "ü", command)
+    tables.read_list(record.key, record.value, [(header.key, header.value) for header in record.headers or ()])
+
+
+def test_a_mark_lasts_until_the_end_of_its_connection_or_a_later_one() -> None:
+    table = SessionTable()
+    table.mark(b"c", 5)
+    table.mark(b"c", 4)
+    table.end(b"c", 4)
+    assert (table.get(b"c"), table.get(b"d"), len(table)) == (5, None, 1)
+    table.end(b"c", 5)
+    table.end(b"c", 5)
+    assert (table.get(b"c"), len(table)) == (None, 0)
+
+
+def test_the_tables_read_marks_beside_lists() -> None:
+    tables = RoutingTables()
+    read(tables, MarkSession(connection_id=5))
+    assert tables.sessions.get("ü".encode()) == 5
+    read(tables, EndSessionMark(connection_id=4))
+    assert tables.sessions.get("ü".encode()) == 5
+    read(tables, EndSessionMark(connection_id=5))
+    assert tables.sessions.get("ü".encode()) is None
+    assert (len(tables.subscriptions), tables.unreadable) == (0, 0)
+    tables.read_list(mark_record("s", "c", MarkSession(connection_id=1)).key, b"?", [])
+    assert tables.unreadable == 1
+
+
+def test_all_sessions_are_known_once_the_log_says_so() -> None:
+    tables = RoutingTables()
+    assert not tables.marks_all_sessions
+    tables.read_list(ALL_MARKED, encode_mark(0), [])
+    assert tables.marks_all_sessions
+    tables.read_list(ALL_MARKED, None, [])
+    assert not tables.marks_all_sessions
+    tables.read_list(ALL_MARKED, encode_mark(0), [])
+    tables.clear()
+    assert not tables.marks_all_sessions

@@ -1,0 +1,16 @@
+from state.commands import EndSessionMark, MarkSession
+from state.records.record import Header, SinkRecord
+from state.records.session_marks import MARK, mark_key, mark_record
+from state.records.subscriptions import SubscriptionList, decode_subscriptions, ended_connection
+
+
+def test_a_mark_has_a_key_of_its_own_and_names_the_connection() -> None:
+    record = mark_record("s", "ü", MarkSession(connection_id=2**40))
+    assert (record.topic, record.key, record.headers, record.partition) == ("s", MARK + "ü".encode(), None, None)
+    assert decode_subscriptions(record.value or b"") == SubscriptionList(connection_id=2**40, version=0)
+
+
+def test_the_end_of_a_mark_names_the_last_connection_of_the_session() -> None:
+    record = mark_record("s", "c", EndSessionMark(connection_id=7))
+    assert record == SinkRecord("s", mark_key("c"), None, headers=(Header("ended", b"7"),))
+    assert ended_connection([(header.key, header.value) for header in record.headers or ()]) == 7
