@@ -201,13 +201,13 @@ class LogReader:
         wills = {
             (record.client_id, event.connection_id): event.will.payload
             for record, event in self._events()
-            if isinstance(event, ClientConnected) and event.clean_start and event.will is not None
+            if isinstance(event, ClientConnected) and (event.clean_start or event.claim) and event.will is not None
         }
         refused, accepted = set(), set()
         for identity, command in self._commands():
             if isinstance(command, AcceptConnection):
                 accepted.add(wills.get(identity))
-            elif isinstance(command, CloseConnection) and command.newest_connection_id and identity in wills:
+            elif isinstance(command, CloseConnection) and identity in wills:
                 refused.add(wills[identity])
         return frozenset(refused - accepted)
 

@@ -236,9 +236,9 @@ class Suffered:
 
 @dataclass(kw_only=True)
 class Facts:
-    """ended_ids: message ids of the dead letters that sessions leave at their end. refused: the wills of connections with Clean
-    Start that the session has refused, because it knew a later one; the gateway may have answered them before that
-    (protocol.md, section 7).
+    """ended_ids: message ids of the dead letters that sessions leave at their end. refused: the wills of connections that the
+    session has refused, because it knew a later one or the gateway was wrong about the session; the gateway may have answered
+    them before that (protocol.md, section 7, docs/decisions/0043).
     """
 
     devices: list[DeviceFacts] = field(default_factory=list)
