@@ -16,7 +16,7 @@ from state.outbound.fast_path.positions import Positions
 from tests.properties.fast_path.scenario import scenario_of
 from tests.properties.fast_path.world import World
 
-_HISTORIES: Final = 1_000
+_HISTORIES: Final = 3_000
 _SCENARIOS: Final = 100_000
 _CHOICES: Final = 10_000
 
