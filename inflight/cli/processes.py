@@ -159,11 +159,12 @@ def engine(
     ends = EndCounter(settings, is_standby=standby)
     at_interrupt.append(ends.stop_asked)
     health = EngineHealth(settings)
+    none_lost = dict.fromkeys((settings.topics.messages, settings.topics.events), 0)
     collector = EngineCollector(
         is_standby=lambda: health.is_standby,
         hangs=report_hangs(settings.engine.data_dir).count,
         ends_in_a_row=lambda: ends.count,
-        lost_records=lambda: Losses.read(settings.engine.data_dir).records,
+        lost_records=lambda: none_lost | Losses.read(settings.engine.data_dir).records,
         free_disk_bytes=free_disk_of(settings.checkpoint_location),
     )
 

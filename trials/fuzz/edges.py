@@ -1,5 +1,7 @@
 """Fuzzes what is read before MQTT: the header of the PROXY protocol, and WebSocket."""
 
+import asyncio
+import itertools
 import random
 from contextlib import suppress
 from pathlib import Path
@@ -11,7 +13,7 @@ from wsproto.events import BytesMessage, Ping, Request, TextMessage
 from wsproto.utilities import ProtocolError
 
 from sinks.mqtt.listeners.listener import ListenerStep
-from sinks.mqtt.listeners.proxy_protocol import START_BYTES, ProxyHeaderInvalid, read_address, read_start
+from sinks.mqtt.listeners.proxy_protocol import ProxyHeaderInvalid, read_header
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
 from tests.unit.sinks.mqtt.listeners.test_websocket import Inside, Socket
@@ -19,7 +21,7 @@ from trials.fuzz.mutations import mutated, pieces
 from trials.fuzz.target import Target
 
 _HEADER: Final = b"\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c" + bytes((192, 0, 2, 1, 192, 0, 2, 2, 0, 80, 7, 91))
-
+_LINE: Final = b"PROXY TCP4 192.0.2.1 192.0.2.2 80 1883\r\n"
 _EVENTS: Final = (BytesMessage(data=b"\xc0\x00"), BytesMessage(data=bytes(300)), Ping(payload=b"p"), TextMessage(data="t"))
 
 
@@ -27,11 +29,17 @@ class ProxyHeaders(Target):
     name = "PROXY protocol"
 
     def feed(self, dice: random.Random) -> bool:
-        data = mutated(dice, _HEADER).ljust(START_BYTES, b"\x00")
+        rest = iter(mutated(dice, dice.choice((_HEADER, _LINE))))
+
+        async def read(size: int) -> bytes:
+            found = bytes(itertools.islice(rest, size))
+            if len(found) < size:
+                raise EOFError
+            return found
+
         try:
-            start = read_start(data[:START_BYTES])
-            return read_address(start, data[START_BYTES : START_BYTES + start.body_bytes]) is not None
-        except ProxyHeaderInvalid:
+            return asyncio.run(read_header(read)) is not None
+        except (ProxyHeaderInvalid, EOFError):
             return False
 
 

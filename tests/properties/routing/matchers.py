@@ -11,6 +11,7 @@ from sinks.routing.matcher import Matcher, RoutedRecord
 from sinks.routing.metrics import MatcherCounters
 from sinks.routing.retained_table import RetainedTable
 from sinks.routing.routing_tables import RoutingTables
+from sinks.routing.session_table import SessionTable
 from sinks.routing.subscription_table import SubscriptionTable
 from state.records.publications import SHARE, Publication
 from state.records.uplink import MICRO_BATCH
@@ -70,6 +71,14 @@ class MatcherProcess:
     @property
     def retained(self) -> RetainedTable[Publication]:
         return self.tables.retained
+
+    @property
+    def sessions(self) -> SessionTable:
+        return self.tables.sessions
+
+    @property
+    def marks_all_sessions(self) -> bool:
+        return self.tables.marks_all_sessions
 
     @property
     def is_complete(self) -> bool:

@@ -38,3 +38,16 @@ def test_what_kafka_has_not_any_more_is_not_waited_for() -> None:
     positions.adopt(Position(0, 8))
     assert positions.mark_read(Position(0, 6))
     assert list(positions.unread) == [Position(0, 8)]
+
+
+def test_what_has_left_the_queue_counts_in_the_partition_of_the_newest() -> None:
+    positions = Positions()
+    positions.mark_read(Position(1, 4))
+    positions.mark_read(Position(0, 9))
+    positions.settle([Position(1, 4)])
+    assert positions.settled is None, "it is of another partition than the newest message"
+    positions.settle([Position(0, 9), Position(0, 7)])
+    assert positions.settled == Position(0, 9)
+    positions.mark_read(Position(1, 5))
+    positions.settle([])
+    assert positions.settled == Position(1, 5), "the newest message is of another partition now"
