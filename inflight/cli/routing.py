@@ -56,7 +56,7 @@ def publish(
         bool, typer.Option("--retain", help="Later subscribers get it, too; an empty payload removes what is retained.")
     ] = False,
     message_id: Annotated[
-        str | None, typer.Option(help="A client that gets a repeated id drops it. Of many messages: their prefix.")
+        str | None, typer.Option(help="A client that gets a repeated id drops it. Many messages get PREFIX-0, PREFIX-1 and so on.")
     ] = None,
     expiration: Expiration = None,
     deliver_at: DeliverAt = None,
