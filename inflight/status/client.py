@@ -97,7 +97,9 @@ def connection_sentence(view: ClientView) -> str:
         return f"{name} is connected{at}{since}"
     if stored is not None and stored.session is None:
         return f"{name} is not served: {stored.why_not}"
-    if view.refused is not None and (view.connected is None or view.refused.time > iso_utc(view.connected.time_ms)):
+    newest_ms = max((step.time_ms for step in (view.connected, view.disconnected) if step is not None), default=0)
+    # A refusal during a connection was of somebody else.
+    if view.refused is not None and view.refused.time > iso_utc(newest_ms):
         refused = view.refused
         told = f"{name} is refused by the login at {time_of_day(refused.time)}: {refused.reason}"
         return f"{told} ({refused.detail})" if refused.detail else told
@@ -113,7 +115,7 @@ def diagnosis(view: ClientView, now_ms: int) -> str:
     """Says in a sentence what is the matter, if anything."""
     connection, stored = connection_sentence(view), view.stored
     if not view.is_known:
-        return f"{connection}; no engine answers here, so its window and queue are not known"
+        return f"{connection}; no engine has answered in time, so its window and queue are not known"
     if stored is None:
         why = f" ({view.ended.detail})" if view.ended is not None and view.ended.detail else ""
         return f"{connection}; it has no session{why}"

@@ -55,13 +55,17 @@ NOTHING = "nothing waits for it"
             f"gate-1 is refused by the login at 2026-09-21 14:13:21.000: bad_credentials (wrong password); {NOTHING}",
         ),
         (
+            view(refused=REFUSED, connected=step(T0 - 1, "connected"), disconnected=step(T0 + 5_000, "disconnected")),
+            f"gate-1 is offline since 2026-09-21 14:13:25.000; {NOTHING}",
+        ),
+        (
             view(refused=REFUSED, connected=step(T0 + 5_000, "connected")),
             f"gate-1 is offline, for longer than the ledger that was read goes back; {NOTHING}",
         ),
         (view(stored=stored(session=None)), "gate-1 is not served: the client is quarantined: KeyError"),
         (
             view(stored=None, is_known=False, connected=CONNECTED),
-            f"gate-1 is connected since {AT}; no engine answers here, so its window and queue are not known",
+            f"gate-1 is connected since {AT}; no engine has answered in time, so its window and queue are not known",
         ),
         (
             view(stored=None, **OFFLINE, ended=step(T0, "session_ended", "clean start")),
