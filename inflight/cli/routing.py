@@ -56,7 +56,8 @@ def publish(
         bool, typer.Option("--retain", help="Later subscribers get it, too; an empty payload removes what is retained.")
     ] = False,
     message_id: Annotated[
-        str | None, typer.Option(help="A client that gets a repeated id drops it. Many messages get PREFIX-0, PREFIX-1 and so on.")
+        str | None,
+        typer.Option(help="A client drops a repeated id. Many messages get PREFIX-0, PREFIX-1 and so on."),
     ] = None,
     expiration: Expiration = None,
     deliver_at: DeliverAt = None,

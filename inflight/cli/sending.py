@@ -69,7 +69,7 @@ def send(
     retain: Annotated[bool, typer.Option("--retain", help="Set the RETAIN flag.")] = False,
     message_id: Annotated[
         str | None,
-        typer.Option(help="A repeated id within the deduplication window is one message. Many messages get PREFIX-0, PREFIX-1 and so on."),
+        typer.Option(help="A repeated id is one message, for the last ids. Many messages get PREFIX-0, PREFIX-1 and so on."),
     ] = None,
     expiration: Expiration = None,
     deliver_at: DeliverAt = None,

@@ -414,6 +414,7 @@ def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
     return engine.after(30)
 
 
+@pytest.mark.no_cover  # it takes long, and reaches no line of its own
 @pytest.mark.no_cover
 def test_a_crash_at_any_record_leaves_no_message_behind() -> None:
     """The engine crashes after every number of records of every micro-batch. Each message is delivered or dead-lettered."""

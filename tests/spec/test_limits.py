@@ -312,6 +312,7 @@ def test_an_id_is_in_use_until_pubcomp() -> None:
     assert s.packet_ids == [1, 2]
 
 
+@pytest.mark.no_cover  # it takes long, and reaches no line of its own
 @pytest.mark.no_cover
 def test_no_more_messages_are_in_flight_than_there_are_packet_ids() -> None:
     """max_inflight = 0 with a prefetch must not ask for a 32,768th id."""

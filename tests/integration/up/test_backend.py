@@ -129,6 +129,7 @@ def run_example(name: str, up: SharedUp, monkeypatch: pytest.MonkeyPatch) -> Non
         signal.signal(signal.SIGTERM, handler)
 
 
+@pytest.mark.servers
 def test_the_examples_of_a_backend_run(up: SharedUp, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     with ExitStack() as devices:
         lamp = devices.enter_context(device(up, "lamp-1", "commands/#"))

@@ -10,6 +10,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
 from kafka import KafkaConsumer
 
 from inflight import Presence
@@ -22,6 +23,7 @@ CLIENTS = [f"meter-{number}" for number in range(12)]
 IDS = {f"firmware-7/{client_id}" for client_id in CLIENTS}
 
 
+@pytest.mark.servers
 def test_a_campaign_that_is_killed_goes_on_and_sends_once(up: SharedUp, tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (campaign,) = re.findall(r"^```toml\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)

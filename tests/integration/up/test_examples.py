@@ -14,6 +14,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples"
 pytestmark = pytest.mark.integration
 
 
+@pytest.mark.servers
 def test_the_example_of_retained_and_shared_runs(up: SharedUp) -> None:
     host, port = up.mqtt
     command = [sys.executable, EXAMPLES / "retained_and_shared.py", host, str(port)]

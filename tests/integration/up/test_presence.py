@@ -68,6 +68,7 @@ def test_a_session_that_expires_is_gone_and_nobody_is_found(up: SharedUp, change
     assert BRIEF not in changes.presence.read()
 
 
+@pytest.mark.servers
 def test_the_commands_and_the_program_of_the_page_run_as_written(up: SharedUp, changes: Changes) -> None:
     commands = re.findall(r"^inflight (presence[^#\n]*)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)

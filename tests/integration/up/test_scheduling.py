@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from inflight.cli.app import app
@@ -53,6 +54,7 @@ def test_the_commands_of_the_page_do_what_it_says(up: SharedUp, backend: Backend
     assert "cancelled" in shown
 
 
+@pytest.mark.servers
 def test_the_program_of_the_page_runs_as_written(up: SharedUp, backend: Backend) -> None:
     (program,) = re.findall(r"^```python\n(.*?)^```", PAGE_TEXT, flags=re.MULTILINE | re.DOTALL)
     ids = "\n    print(later.message_id)\n"

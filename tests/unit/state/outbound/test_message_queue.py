@@ -3,6 +3,7 @@
 from collections import Counter
 
 import msgspec
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -61,6 +62,7 @@ def test_all_that_is_stored_of_a_message_counts_like_payload() -> None:
     assert queue.size_bytes == 0
 
 
+@pytest.mark.no_cover  # it takes long, and reaches no line of its own
 def test_empty_headers_and_deaths_are_not_free() -> None:
     many = message("m", payload=b"1", headers=(("", b""),) * 500_000)
     queue = unlimited()
