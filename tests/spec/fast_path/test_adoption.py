@@ -135,6 +135,12 @@ def test_one_behind_a_refused_one_that_waits_again_is_adopted() -> None:
     assert (s.packet_ids, s.queued) == ([Y], ["a"])
 
 
+def test_one_that_waits_again_and_was_sent_meanwhile_counts_both_attempts() -> None:
+    s = opened(version=5).submit("a", at=at(1)).puback(2, reason_code=0x97)
+    s.fast_sent("a", Y, at=at(1), previous=0)
+    assert (s.packet_ids, s.queued, s.attempts["a"]) == ([Y], [], 2)
+
+
 def test_one_that_waits_in_the_queue_and_was_sent_at_qos_0_is_over() -> None:
     s = opened().lose_connection().submit("a", at=at(1), qos=0).submit("b", at=at(2))
     s.fast_sent("a", 0, at=at(1), previous=0, qos=0).fast_sent("b", 0, at=at(2), previous=1, qos=0)

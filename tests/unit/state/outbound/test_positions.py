@@ -51,3 +51,14 @@ def test_what_has_left_the_queue_counts_in_the_partition_of_the_newest() -> None
     positions.mark_read(Position(1, 5))
     positions.settle([])
     assert positions.settled == Position(1, 5), "the newest message is of another partition now"
+
+
+def test_nothing_is_settled_once_the_positions_are_forgotten() -> None:
+    positions = Positions()
+    positions.mark_read(Position(1, 4))
+    positions.settle([Position(1, 4)])
+    positions.forget()
+    assert positions.settled is None
+    positions.mark_read(Position(0, 2))
+    positions.settle([])
+    assert positions.settled is None, "the newest message waits"

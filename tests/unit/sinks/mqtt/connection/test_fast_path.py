@@ -5,6 +5,8 @@ test_offers.py has the rest, in a connection.
 
 from typing import Any, TypeAlias
 
+import pytest
+
 from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import Outbox
 from sinks.mqtt.codec.packets import Connect
@@ -130,6 +132,34 @@ def test_a_device_with_ever_new_subscriptions_has_no_fast_path() -> None:
     assert path.state is IS_OPEN
     path.unsubscribed(["one more"])
     assert path.state is FastPathState.CLOSED
+
+
+def test_a_closed_path_ignores_offers() -> None:
+    path = fast_path()
+    granted(path, 2, 4)
+    path.unsubscribed(str(number) for number in range(MAX_RESUBSCRIBED + 1))
+    assert offer(path, 2, 5) is None
+    assert path.held.first is None
+
+
+def test_what_the_session_has_not_read_about_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.mqtt.connection.fast_path._MOST_UNADOPTED", 2)
+    path = fast_path()
+    granted(path, 2, 4)
+    take(path, 2, 5)
+    take(path, 2, 6)
+    assert offer(path, 2, 7) is OfferHold.UNADOPTED
+    granted(path, 2, 5, adopted=5)
+    assert isinstance(path.take_next(False, 900), TakenOffer)
+
+
+def test_a_long_life_is_told_in_whole_seconds() -> None:
+    path = fast_path()
+    granted(path, 2, 4)
+    headers = (("mqtt-topic", b"t"), ("expiration", b"2001000"))
+    taken = offered(path, OfferPublish(connection_id=1, position=Position(2, 5), previous=4, timestamp_ms=900, headers=headers))
+    assert isinstance(taken, TakenOffer)
+    assert taken.publish.expiry_interval_s == 2_001
 
 
 def test_what_becomes_of_an_offer_is_known_before_it_is_made() -> None:
@@ -328,3 +358,11 @@ class TestRoutedMessages:
         taken = offered(path, given)
         assert isinstance(taken, TakenOffer)
         assert (taken.publish.qos, taken.sent.message.routing) == (QoS(0), None)
+
+
+def test_the_first_marks_of_a_source_are_no_copies() -> None:
+    path = fast_path()
+    path.list_id = (1, 3)
+    granted(path, 2, 4, subscriptions=())
+    assert [routed_qos(path, offset, mark) for offset, mark in ((5, 0), (6, 1))] == [QoS.EXACTLY_ONCE] * 2
+    assert routed_qos(path, 7, 1) is OfferRefusal.COPY
