@@ -148,7 +148,8 @@ class UnscheduledSessionV1(_StoredStruct, frozen=True):
         abandoned: (packet id, phase, whether it holds a slot of the connection), oldest first.
         handled: (partition, offset); the partition of the newest handled message is the last one.
         unread: In the order of adoption.
-        settled: None = nothing waits in the queue, or a version has written it that did not store this.
+        settled: None = nothing waits in the queue, or a version has written it that did not store this. (-1, -1) = nothing is
+            settled, and messages wait.
         routing: None = no routed message has come, and the list is the empty one of the connection `started_by`, or the version
             that wrote it knew no lists.
     """
@@ -197,6 +198,7 @@ class _ConnectionOnlyV1(_StoredStruct, frozen=True):
     connection: ConnectionV1 | None
 
 
+_NOTHING_SETTLED: Final = Position(-1, -1)
 _VERSION_BYTE: Final = bytes([STATE_VERSION])
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(SessionV1)
@@ -266,7 +268,7 @@ def encode_session(session: Session) -> bytes:
         repeated=tuple((*repetition, received_ms) for repetition, received_ms in awaiting.repeated.items()),
         handled=tuple(outbound.positions.handled.items()),
         unread=tuple(outbound.positions.unread),
-        settled=outbound.positions.settled if outbound.queue else None,
+        settled=(outbound.positions.settled or _NOTHING_SETTLED) if outbound.queue else None,
         last_fast_packet_id=outbound.packet_ids.last_fast,
         close_unconfirmed=session.close_unconfirmed,
         routing=_pack_routing(outbound.routing, session.started_by),
@@ -333,7 +335,8 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     session.close_unconfirmed = record.close_unconfirmed
     outbound.positions.handled.update(record.handled)
     outbound.positions.unread.update(dict.fromkeys(record.unread))
-    outbound.positions.settled = record.settled or outbound.positions.latest
+    settled = record.settled or outbound.positions.latest
+    outbound.positions.settled = None if settled == _NOTHING_SETTLED else settled
     outbound.routing.list_id = ListId(record.started_by)
     if record.routing is not None:
         _unpack_routing(record.routing, outbound.routing)

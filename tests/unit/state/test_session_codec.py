@@ -456,3 +456,12 @@ if __name__ == "__main__":
     for path, make in MADE.items():
         if not path.exists():
             path.write_bytes(make())
+
+
+def test_a_queue_from_which_nothing_has_left_is_kept_as_such() -> None:
+    """No grant may begin at the newest message of such a queue, nor at none."""
+    s = Scenario().connect(expiry_s=100).lose_connection().submit("a", at=Position(0, 0)).submit("b", at=Position(0, 1))
+    again = decode_session(encode_session(s.session), client_id=CLIENT, settings=s.session.settings)
+    assert s.session.outbound.positions.settled is None
+    assert again.outbound.positions.settled is None
+    assert encode_session(again) == encode_session(s.session)
