@@ -8,7 +8,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, partition_bounds, reason_of
 
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -128,11 +128,10 @@ def offsets_of(client: Any, topic: str, errors: ClientErrors) -> dict[int, tuple
         described = client.list_topics(topic, timeout=_ANSWER_S).topics[topic]
         if described.error is not None:
             raise KafkaFailed(f"{topic}: {described.error.str()}. `inflight topics` creates and checks the topics")
-        numbers = sorted(described.partitions)
-        return {number: client.get_watermark_offsets(TopicPartition(topic, number), _ANSWER_S) for number in numbers}
     except KafkaException as error:
         client.poll(0)  # calls `error_cb`
         raise errors.failed(topic, error) from error
+    return {number: partition_bounds(client, topic, number) for number in sorted(described.partitions)}
 
 
 def check_error(error: KafkaError) -> None:

@@ -5,7 +5,6 @@ and reported with it (`changes`). From there on every record is read. When the l
 and its successor begins anew.
 """
 
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
@@ -13,11 +12,19 @@ from typing import Any, Final, NamedTuple
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, headers_of, new_client, reason_of
+from sinks.kafka.librdkafka import (
+    ClientErrors,
+    ErrorLogThrottle,
+    KafkaFailed,
+    client_config,
+    headers_of,
+    new_client,
+    partition_bounds,
+    reason_of,
+)
 
 _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
-_PAUSE_S: Final = 0.1
 _COMMITTED_LATER: Final = (
     KafkaError.REBALANCE_IN_PROGRESS,
     KafkaError.ILLEGAL_GENERATION,
@@ -209,28 +216,10 @@ class GroupConsumer:
             committed = {one.partition: one.offset for one in client.committed(partitions, timeout=_ANSWER_S)}
         starts = {}
         for number in sorted(partition.partition for partition in partitions):
-            first, end = self._bounds(client, number)
+            first, end = partition_bounds(client, self._topic, number)
             offset = committed.get(number, -1)
             starts[number] = offset if first <= offset <= end else end
         return starts
-
-    def _bounds(self, client: Any, number: int) -> tuple[int, int]:
-        """Returns the first offset and the end. A partition without a leader, as after its creation, is given some seconds.
-
-        Raises KafkaFailed.
-        """
-        deadline = time.monotonic() + _ANSWER_S
-        reason = "no answer"
-        while (left_s := deadline - time.monotonic()) > 0:
-            try:
-                bounds: tuple[int, int] | None = client.get_watermark_offsets(TopicPartition(self._topic, number), timeout=left_s)
-            except KafkaException as error:
-                reason = str(reason_of(error))
-                time.sleep(_PAUSE_S)
-                continue
-            if bounds is not None:
-                return bounds
-        raise KafkaFailed(f"the end of {self._topic}, partition {number}, is not known: {reason}, within {_ANSWER_S:g} s")
 
     def _revoke(self, client: Any, partitions: list[TopicPartition]) -> None:
         """Notes partitions that go. Called by `poll`."""
@@ -250,7 +239,7 @@ class GroupConsumer:
 
     def skip_to_end(self, number: int) -> int:
         """Skips the rest of a partition. Returns the offset of the first record that will be read. Raises KafkaFailed."""
-        _, end = self._bounds(self._client, number)
+        _, end = partition_bounds(self._client, self._topic, number)
         try:
             self._client.seek(TopicPartition(self._topic, number, end))
         except KafkaException as error:

@@ -12,7 +12,7 @@ from operator import methodcaller
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
 from state.errors import InflightError, UnreadableRecord
 
@@ -32,6 +32,7 @@ _LOGIN_REFUSED: Final = (
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
 )
 _NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - an error's text
+_PAUSE_S: Final = 0.1
 _log: Final = structlog.get_logger(__name__)
 
 _headers: Final = methodcaller("headers")
@@ -139,6 +140,25 @@ def new_client(kind: Callable[[dict[str, Any]], Any], config: dict[str, Any]) ->
         return kind(config)
     except KafkaException as error:
         raise KafkaFailed(f"a client of Kafka cannot be made: {reason_of(error)}") from error
+
+
+def partition_bounds(client: Any, topic: str, number: int) -> tuple[int, int]:
+    """Returns the first offset of a partition and its end. One without a leader, as after its creation, is given some seconds.
+
+    Raises KafkaFailed.
+    """
+    deadline = time.monotonic() + _ANSWER_MS / 1_000
+    reason = "no answer"
+    while (left_s := deadline - time.monotonic()) > 0:
+        try:
+            bounds: tuple[int, int] | None = client.get_watermark_offsets(TopicPartition(topic, number), timeout=left_s)
+        except KafkaException as error:
+            reason = str(reason_of(error))
+            time.sleep(_PAUSE_S)
+            continue
+        if bounds is not None:
+            return bounds
+    raise KafkaFailed(f"the end of {topic}, partition {number}, is not known: {reason}, within {_ANSWER_MS // 1_000} s")
 
 
 def _known(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -44,7 +44,9 @@ def refused(gateway: InflightProcess, reason: str) -> None:
 
 
 def topics(kafka: SharedKafka, prefix: str) -> None:
-    create_topics(kafka.bootstrap_servers, *(f"{prefix}.{name}" for name in ("events", "commands", "uplink", "leases")))
+    create_topics(
+        kafka.bootstrap_servers, *(f"{prefix}.{name}" for name in ("events", "commands", "uplink", "leases", "wake-ups"))
+    )
 
 
 def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: SharedKafka, tmp_path: Path) -> None:

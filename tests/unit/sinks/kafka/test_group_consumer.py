@@ -145,7 +145,7 @@ def test_a_partition_whose_end_is_not_known_is_not_read(monkeypatch: pytest.Monk
 
 def test_a_partition_that_gets_its_leader_at_this_moment_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
-    monkeypatch.setattr(group_consumer, "_PAUSE_S", 0.001)
+    monkeypatch.setattr("sinks.kafka.librdkafka._PAUSE_S", 0.001)
     client.elections = [KafkaError(KafkaError.NOT_LEADER_FOR_PARTITION)] * 3
     client.assign(0)
     consumer.poll(0, 10)
