@@ -43,12 +43,12 @@ def paced(pipeline: Pipeline, *, trigger_interval_ms: int, **others: Any) -> Ite
 
 
 def await_a_pause(pipeline: Pipeline) -> None:
-    """Returns when no micro-batch has been committed for a second: Spark's own trigger is a tenth of that."""
+    """Returns when there has been no micro-batch for a second: Spark's own trigger is a tenth of that."""
     last, since, deadline = pipeline.committed(), time.monotonic(), time.monotonic() + DEADLINE_S
     while time.monotonic() - since < 1:
         pipeline.check()
         assert time.monotonic() < deadline, "micro-batches go on without need"
-        if pipeline.committed() != last:
+        if pipeline.committed() != last or newest_batch(pipeline.checkpoint / "offsets") != last:
             last, since = pipeline.committed(), time.monotonic()
         time.sleep(0.01)
 

@@ -133,7 +133,6 @@ def test_what_was_too_large_is_cut_to_a_record_that_kafka_takes() -> None:
     assert record_bytes(record) < LIMITS.max_record_bytes
 
 
-@pytest.mark.no_cover  # it takes long, and reaches no line of its own
 def test_a_million_empty_headers_make_a_dead_letter_that_kafka_takes() -> None:
     given = [Header("mqtt-topic", b"t"), Header("expiration", b"0"), *[Header("", b"")] * 1_500_000]
     refused = message_event(given, b"p", accepted_ms=1, default_message_id="m-0-7", limits=LIMITS)
