@@ -214,20 +214,10 @@ class CommandHost(ABC, Generic[C]):
         """Tell the engine."""
         self.append(self._events_topic, key, value, None, done)
 
-    def append(
-        self,
-        topic: str,
-        key: bytes,
-        value: bytes | None,
-        headers: Headers | None,
-        done: Confirmation,
-        *,
-        waits_for_company: bool = False,
-    ) -> None:
-        """done: called once, later. The arguments are those of EventLog."""
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+        """done: called once, later, as in EventLog."""
         self._host_counters.appends_unconfirmed += 1
-        confirmed = partial(self._confirmed, done)
-        self._kafka.append(topic, key, value, headers, confirmed, waits_for_company=waits_for_company)
+        self._kafka.append(topic, key, value, headers, partial(self._confirmed, done))
 
     def _confirmed(self, done: Confirmation, error: Exception | None) -> None:
         self._host_counters.appends_unconfirmed -= 1

@@ -30,8 +30,6 @@ _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
 """A record may live in its producer for so much longer than an append: in this time the next producer takes over."""
 _SHORTEST_INSPECTION_S: Final = 0.02
-_COMPANY_S: Final = 0.02
-"""A record for which nobody waits leaves after this time at the latest."""
 
 
 class AppendFailed(InflightError):
@@ -54,22 +52,8 @@ class RecordTooLarge(AppendFailed):
 class EventLog(Protocol):
     """Appends records; the order of records with the same key is kept."""
 
-    def append(
-        self,
-        topic: str,
-        key: bytes,
-        value: bytes | None,
-        headers: Headers | None,
-        done: Confirmation,
-        *,
-        waits_for_company: bool = False,
-    ) -> None:
-        """Raises nothing: a record that cannot be sent is a failed confirmation.
-
-        Args:
-            waits_for_company: Nobody waits for the confirmation. The record may wait some milliseconds for the next one of its
-                partition, to share its request.
-        """
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+        """Raises nothing: a record that cannot be sent is a failed confirmation."""
 
     async def close(self, timeout_s: float) -> None:
         """Waits up to timeout_s for unconfirmed records, then gives them up: `done` is not called for them any more."""
@@ -139,9 +123,6 @@ class KafkaEventLog:
         """Answers of producers: why the record was given up, and the broker's time of it."""
         self._wake_scheduled = False
         self._inspection: asyncio.TimerHandle | None = None
-        self._waiting: dict[PartitionAppends, None] = {}
-        """Partitions in which a record waits for company, since `_departure` was set."""
-        self._departure: asyncio.TimerHandle | None = None
         self._pending = 0
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -170,29 +151,14 @@ class KafkaEventLog:
         """Returns how many partitions a topic has that was given to `start`."""
         return self._topics.count(topic)
 
-    def append(
-        self,
-        topic: str,
-        key: bytes,
-        value: bytes | None,
-        headers: Headers | None,
-        done: Confirmation,
-        *,
-        waits_for_company: bool = False,
-    ) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         assert self._loop is not None
         number = partition_of(key, self._topics.count(topic))
         partition = self._partitions.get((topic, number))
         if partition is None:
             partition = self._partitions[topic, number] = PartitionAppends(topic=topic, number=number, producer=self._producer)
         append = PendingAppend(
-            partition=partition,
-            key=key,
-            value=value,
-            headers=headers,
-            done=done,
-            deadline_s=self._loop.time() + self._timeout_s,
-            waits_for_company=waits_for_company,
+            partition=partition, key=key, value=value, headers=headers, done=done, deadline_s=self._loop.time() + self._timeout_s
         )
         self._pending += 1
         self._idle.clear()
@@ -202,49 +168,15 @@ class KafkaEventLog:
             partition.producer = self._producer
         if self._producer is None or partition.is_suspended:
             self._refuse(append, AppendFailed("the connection to Kafka is being set up anew after a failure"))
-        elif partition.producer is not self._producer or (partition.is_busy and not partition.waits_for_company):
+        elif partition.producer is not self._producer or partition.is_busy:
             partition.held.append(append)
         else:
-            partition.held.append(append)
-            self._depart(partition)
-
-    def _depart(self, partition: PartitionAppends) -> None:
-        """Sends what is held, unless it waits for company, or has to wait for what is on its way."""
-        assert self._loop is not None
-        if partition.waits_for_company:
-            self._waiting[partition] = None
-            if self._departure is None:
-                self._departure = self._loop.call_later(_COMPANY_S, self._depart_alone)
-        elif len(partition.sent) + len(partition.held) <= MAX_ONE_BY_ONE:
-            self._send_held(partition)
-        else:
-            self._move(partition)
-
-    def _send_held(self, partition: PartitionAppends) -> None:
-        while partition.held:
-            self._send(partition.held.popleft(), partition.producer, in_group=bool(partition.sent) and partition.is_group)
-
-    def _depart_alone(self) -> None:
-        """Sends the records for which no company has come."""
-        self._departure = None
-        waiting, self._waiting = self._waiting, {}
-        for partition in waiting:
-            if not partition.held or not partition.waits_for_company:
-                continue  # what is held leaves after what is on its way
-            is_free = partition.producer is not None and partition.producer is self._producer and not partition.is_suspended
-            if is_free and len(partition.sent) + len(partition.held) <= MAX_ONE_BY_ONE:
-                self._send_held(partition)
-            else:
-                self._move(partition)
-            if partition.held:
-                self._depart(partition)
+            self._send(append, partition.producer, in_group=bool(partition.sent) and partition.is_group)
 
     def _send(self, append: PendingAppend, producer: RecordProducer, *, in_group: bool) -> None:
         partition = append.partition
         partition.is_group = in_group
         partition.sent[append] = None
-        if append.waits_for_company and self._loop is not None:  # the time until now is no time of Kafka's
-            append.deadline_s = self._loop.time() + self._timeout_s
         try:
             producer.send(
                 partition.topic,
@@ -292,7 +224,7 @@ class KafkaEventLog:
             self._tell(append, failure)
             if failure is not None:
                 self._fail_held(partition)
-            if partition.producer is not self._producer or not partition.waits_for_company:
+            if partition.held or partition.producer is not self._producer:
                 self._move(partition)
         self._check_old_settled()
 
@@ -455,9 +387,8 @@ class KafkaEventLog:
         if self._replacement is not None:
             self._replacement.cancel()
         self._topics.stop()
-        for timer in self._inspection, self._departure:
-            if timer is not None:
-                timer.cancel()
+        if self._inspection is not None:
+            self._inspection.cancel()
         producer, old = self._producer, self._old
         self._producer = self._old = None
         loop = asyncio.get_running_loop()

@@ -9,17 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from sinks.kafka.partition_queue import PartitionQueue
-from sinks.kafka.record_producer import MAX_ONE_BY_ONE
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingAppend:
-    """One append.
-
-    Attributes:
-        deadline_s: On the loop's clock.
-        waits_for_company: It may wait for the next record of its partition, to share its request.
-    """
+    """One append. deadline_s: on the loop's clock."""
 
     partition: "PartitionAppends"
     key: bytes
@@ -27,7 +21,6 @@ class PendingAppend:
     headers: list[tuple[str, bytes]] | None
     done: Callable[[Exception | None], None]
     deadline_s: float
-    waits_for_company: bool = False
 
     @property
     def size_bytes(self) -> int:
@@ -46,11 +39,6 @@ class PartitionAppends(PartitionQueue[PendingAppend]):
 
     producer: Any
     is_suspended: bool = False
-
-    @property
-    def waits_for_company(self) -> bool:
-        """Returns True while everything held may wait for the next record."""
-        return len(self.held) < MAX_ONE_BY_ONE and all(append.waits_for_company for append in self.held)
 
     def oldest_deadline_s(self) -> float | None:
         append = next(iter(self.sent), None) or next(iter(self.held), None)

@@ -199,19 +199,11 @@ class Gateway(CommandHost[DeviceSocket]):
             if not value and append.topic is AppendTopic.RETAINED:
                 value = None  # so that compaction forgets the topic
             done = partial(self._appended, socket, append)
-            self.append(
-                topics[append.topic],
-                append.key or connection.key,
-                value,
-                append.headers,
-                done,
-                waits_for_company=append.waits_for_company,
-            )
+            self.append(topics[append.topic], append.key or connection.key, value, append.headers, done)
         if connection.is_low_rate(self.now_ms()):
+            self.limits.rate_limiter.appended(len(appends))
             now_s = time.monotonic()
-            hurried = [append for append in appends if not append.waits_for_company]
-            self.limits.rate_limiter.appended(len(hurried))
-            for append in hurried:
+            for append in appends:
                 append.waits_since_s = now_s
 
     def _appended(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:

@@ -87,11 +87,6 @@ class Append:
         if self.headers is not None:
             self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
 
-    @property
-    def waits_for_company(self) -> bool:
-        """Returns True if neither the device nor the engine waits for the record, as for most acknowledgements."""
-        return not self.is_urgent and self.answer is None and self.fast_publish is None
-
     def close(self) -> None:
         """Seals the record: it is on its way, and no acknowledgement is added any more."""
         if self.joined is not None:

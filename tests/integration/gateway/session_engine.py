@@ -125,16 +125,7 @@ class Port:
     def die(self) -> None:
         self._is_dead = True
 
-    def append(
-        self,
-        topic: str,
-        key: bytes,
-        value: bytes | None,
-        headers: Headers | None,
-        done: Confirmation,
-        *,
-        waits_for_company: bool = False,
-    ) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
         if self._is_dead:
             return
         if topic.endswith("events"):

@@ -267,17 +267,16 @@ class SlowToEnd(FakeProducer):
 class Appends:
     """Appends, and their outcomes in the order of the reports."""
 
-    def __init__(self, log: KafkaEventLog, topic: str = "events") -> None:
+    def __init__(self, log: KafkaEventLog) -> None:
         self.log = log
-        self.topic = topic
         self.outcomes: dict[bytes, Exception | None] = {}
 
-    def append(self, partition: int, value: bytes, *, waits_for_company: bool = False) -> None:
+    def append(self, partition: int, value: bytes) -> None:
         def done(error: Exception | None) -> None:
             assert value not in self.outcomes, "reported once"
             self.outcomes[value] = error
 
-        self.log.append(self.topic, KEYS[partition], value, None, done, waits_for_company=waits_for_company)
+        self.log.append("events", KEYS[partition], value, None, done)
 
     async def failed(self, *values: bytes) -> None:
         await until(lambda: all(value in self.outcomes for value in values), f"{values} are reported")
@@ -420,72 +419,3 @@ async def test_more_partitions_are_reported_once_and_keys_keep_theirs(
         log.append("events", b"%d" % number, b"v", None, lambda error: None)
     assert {sent.partition for sent in producer.sent} == {0, 1, 2}
     await log.close(0.01)
-
-
-class TestCompany:
-    """Records for which nobody waits."""
-
-    @staticmethod
-    async def unhurried(monkeypatch: pytest.MonkeyPatch, company_s: float = 60.0) -> Appends:
-        monkeypatch.setattr("sinks.kafka.append._COMPANY_S", company_s)
-        return Appends(await started("leases"), topic="leases")
-
-    async def test_such_a_record_leaves_with_the_next_one(self, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
-        appends = await self.unhurried(monkeypatch)
-        appends.append(0, b"1", waits_for_company=True)
-        assert producer.values() == []
-        appends.append(0, b"2")
-        assert producer.values() == [b"1", b"2"]
-        appends.append(0, b"3", waits_for_company=True)
-        on_another_thread(producer.answer_all)
-        await appends.confirmed(b"1", b"2")
-        assert producer.values() == [b"1", b"2"], "a confirmation is no company"
-
-    async def test_it_leaves_alone_after_some_milliseconds(self, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
-        appends = await self.unhurried(monkeypatch, 0.005)
-        for value in (b"1", b"2"):
-            appends.append(0, value, waits_for_company=True)
-            await until(lambda value=value: value in producer.values(), f"{value!r} leaves")  # type: ignore[misc]
-        on_another_thread(producer.answer_all)
-        await appends.confirmed(b"1", b"2")
-        await appends.log.close(1)
-
-    async def test_as_many_as_may_be_on_their_way_are_company(
-        self, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        appends = await self.unhurried(monkeypatch)
-        for number in range(5):
-            assert producer.values() == []
-            appends.append(0, b"%d" % number, waits_for_company=True)
-        assert len(producer.values()) == 5
-        assert not producer.sent[0].in_group
-
-    async def test_it_leaves_alone_when_what_is_on_its_way_is_confirmed(
-        self, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        appends = await self.unhurried(monkeypatch, 0.005)
-        for number in range(5):
-            appends.append(0, b"%d" % number)
-        appends.append(0, b"5", waits_for_company=True)
-        await asyncio.sleep(0.02)
-        assert len(producer.values()) == 5
-        on_another_thread(producer.answer_all)
-        await until(lambda: b"5" in producer.values(), "it leaves")
-
-    async def test_it_fails_with_its_producer(self, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
-        appends = await self.unhurried(monkeypatch, 0.005)
-        appends.append(0, b"1", waits_for_company=True)
-        appends.log._producer = None
-        await appends.failed(b"1")
-        assert producer.values() == []
-
-    async def test_its_wait_is_no_time_of_kafkas(self, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch) -> None:
-        appends = await self.unhurried(monkeypatch)
-        took: list[float] = []
-        appends.log._took = took.append
-        appends.append(0, b"1", waits_for_company=True)
-        await asyncio.sleep(0.3)
-        appends.append(0, b"2")
-        producer.answer_all()
-        await appends.confirmed(b"1", b"2")
-        assert took[0] < 0.3

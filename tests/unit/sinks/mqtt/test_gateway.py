@@ -43,7 +43,7 @@ class Site:
         self.gateway.start()
         self.gateway.partitions_assigned(frozenset({0}))
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation, **_: Any) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
         self.appended.append((topic, key, value))
         asyncio.get_running_loop().call_soon(done, None)
 

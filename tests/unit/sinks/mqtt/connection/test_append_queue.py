@@ -230,16 +230,6 @@ class TestAcknowledgements:
             (record,) = appends.take_new()
             assert (packet_ids(record), record.is_urgent) == ([1, 2], any(urgent))
 
-    def test_a_record_that_nobody_waits_for_may_wait_for_company(self) -> None:
-        appends = queue()
-        appends.add(Append(b"event", b"answer", is_urgent=False))
-        appends.add_acknowledgement(acknowledgement(1), None, is_urgent=False)
-        assert [append.waits_for_company for append in appends.new] == [False, True]
-        appends.add_acknowledgement(acknowledgement(2), b"PUBREL", is_urgent=False)
-        assert [append.waits_for_company for append in appends.take_new()] == [False, False]
-        appends.add_acknowledgement(acknowledgement(3), None)
-        assert [append.waits_for_company for append in appends.new] == [False], "the engine waits for it"
-
     def test_a_sent_record_gets_no_more_acknowledgements(self) -> None:
         appends = queue()
         appends.add_acknowledgement(acknowledgement(1), None)
