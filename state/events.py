@@ -27,7 +27,7 @@ class Capability(IntFlag):
 
 
 class Claim(IntEnum):
-    """What CONNACK says about the session if it leaves before the session has read the CONNECT (protocol.md, section 1)."""
+    """The gateway's word about the session, in a CONNACK that does not wait for the session (protocol.md, section 1)."""
 
     NONE = 0
     """CONNACK waits for the session, or the CONNECT has Clean Start."""

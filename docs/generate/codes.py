@@ -57,7 +57,7 @@ _WHERE: Final = {
     ReasonCode.SHARED_SUBSCRIPTIONS_NOT_SUPPORTED: "SUBACK: without routing there are none",
     ReasonCode.SUBSCRIPTION_IDS_NOT_SUPPORTED: "DISCONNECT: without routing there are none",
 }
-"""Where each code is sent or read, in words."""
+"""Says in words where each code is sent or read."""
 
 
 def page() -> str:

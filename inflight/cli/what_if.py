@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from streaming.what_if.job import WhatIfAnswer
 
 TABLES: Final = ("session", "profiles", "policies", "exchanges", "permissions")
-"""What a session's behaviour depends on, and another policy may change."""
+"""The settings on which the behaviour of a session depends. Another policy may change them."""
 
 
 def what_if(

@@ -34,7 +34,7 @@ from streaming.settings import OFF
 from streaming.topics import TopicReport, ensure_topics
 
 _ENGINE: Final = "engine"
-"""What the process is called, and its role."""
+"""The name of the process, and its role."""
 _KAFKA, _CONSOLE = "Kafka", "the console"
 """Names of remembered ports."""
 _KAFKA_PORT: Final = 9092

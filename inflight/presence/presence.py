@@ -56,7 +56,7 @@ class Presence:
         self._positions: dict[Partition, int] = {}
         """The offset of the next record of each partition."""
         self._changes: deque[ClientPresence] | None = None
-        """What is not yielded yet; None = nobody asks for changes."""
+        """The changes that are not yielded yet; None = nobody asks for changes."""
         config = {
             "group.id": topic,  # librdkafka wants one of a consumer that joins none, too
             "enable.auto.commit": False,

@@ -36,7 +36,7 @@ class RequestFailed(InflightError):
 
 
 class RequestTopics(NamedTuple):
-    """Where a request goes, and where its response is expected."""
+    """The topic of a request, and the one on which its response is expected."""
 
     topic: str
     response_topic: str

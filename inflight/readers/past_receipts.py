@@ -15,7 +15,7 @@ _ANSWER_S: Final = 10.0
 _POLL_S: Final = 1.0
 _MOST_RECORDS: Final = 500
 _AT_END: Final = -1
-"""What Kafka answers for a time after the newest record."""
+"""The offset that Kafka answers for a time after the newest record."""
 
 
 class PastClient(NamedTuple):

@@ -16,7 +16,7 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class Collector(Protocol):
-    """What takes spans. Tests have one in memory."""
+    """Takes spans. Tests have one in memory."""
 
     def accepts(self, spans: Sequence[StationSpan]) -> bool: ...
 

@@ -73,7 +73,7 @@ class Gateway(CommandHost[DeviceSocket]):
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns, wake_ups_topic=topic)
         self.settings = settings
         self.name = process_name(settings.group_instance_id)
-        """As backends and operators see it."""
+        """The name that backends and operators see."""
         self.counters = counters
         self._clock_ns = clock_ns
         self._has_brokers_time = has_brokers_time

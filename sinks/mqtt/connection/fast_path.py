@@ -171,7 +171,7 @@ class WireFastPath:
     _is_open: bool = False
     _partition: int = -1
     _queued_to: int = -1
-    """As in OpenFastPath."""
+    """The field of the same name in the newest OpenFastPath."""
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
