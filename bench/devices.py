@@ -52,7 +52,9 @@ class Tally:
     latencies_ms: of stamped payloads. first, last: monotonic time of a PUBLISH; began, last_connected: of the first connection
     and the last CONNACK. handshakes_ms: from the stamp of a payload to its PUBREL. granted_qos: the lowest of a SUBACK.
     completed, last_completed: PUBCOMPs as the last step of a QoS 2 handshake, each counted once, and the monotonic time of the
-    last one. acknowledged, last_acknowledged: the same for PUBACKs to the devices.
+    last one. acknowledged, last_acknowledged: the same for PUBACKs to the devices. duplicates: PUBLISH packets with DUP that
+    repeat one of the same connection. DUP alone says only that the server had sent the message before, maybe to a connection
+    that was over.
     """
 
     connected: int = 0
@@ -126,7 +128,7 @@ class Connection(asyncio.Protocol):
 
 
 class Device(Connection):
-    __slots__ = ("_client_id", "_habits", "_incomplete", "_left", "_started", "_tally")
+    __slots__ = ("_client_id", "_habits", "_incomplete", "_left", "_packet_ids", "_started", "_tally")
 
     def __init__(self, client_id: str, tally: Tally, habits: Habits) -> None:
         super().__init__()
@@ -134,6 +136,7 @@ class Device(Connection):
         self._habits = habits
         self._tally = tally
         self._incomplete: dict[bytes, int] = {}  # the beginning of the payload, by packet id
+        self._packet_ids: set[bytes] = set()  # of all PUBLISH packets
         self._left = habits.publish
         self._started = 0.0
 
@@ -175,7 +178,9 @@ class Device(Connection):
             tally.last = time.monotonic()
             tally.first = tally.first or tally.last
             tally.publishes += 1
-            tally.duplicates += flags >> 3 & 1
+            if qos:
+                tally.duplicates += flags >> 3 & 1 and packet_id in self._packet_ids
+                self._packet_ids.add(packet_id)
             sent_ns = _STAMP.unpack_from(buffer, payload)[0] if end - payload >= _STAMP.size else 0
             if (latency_ms := _since(sent_ns)) is not None:
                 tally.latencies_ms.append(latency_ms)
@@ -358,7 +363,7 @@ async def run(arguments: argparse.Namespace) -> Tally:
             return tally.acknowledged
         if arguments.qos is None:
             return tally.publishes
-        # Resends do not count: at QoS 1 they carry DUP, and at QoS 2 a handshake ends once.
+        # Repeats do not count. At QoS 2 a handshake ends once.
         return tally.completed if arguments.qos == 2 else tally.publishes - tally.duplicates
 
     try:
