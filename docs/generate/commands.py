@@ -36,10 +36,11 @@ def page() -> str:
 def _of(command: Any, context: typer.Context, *, depth: int) -> Iterator[str]:
     if depth > 1:
         yield f"\n{'#' * depth} {context.command_path}\n\n{_paragraphs(command.help)}\n"
-        if not isinstance(command, TyperGroup):
-            pieces = " ".join(piece for piece in command.collect_usage_pieces(context) if piece)
-            yield f"```text\n{context.command_path} {pieces}\n```\n"
-            yield table(("argument or option", "meaning"), _rows(command, context))
+    rows = list(_rows(command, context))
+    if rows or not isinstance(command, TyperGroup):
+        pieces = " ".join(piece for piece in command.collect_usage_pieces(context) if piece)
+        yield f"```text\n{context.command_path} {pieces}\n```\n"
+        yield table(("argument or option", "meaning"), rows)
     if isinstance(command, TyperGroup):
         for name in command.list_commands(context):
             inner = command.get_command(context, name)

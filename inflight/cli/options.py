@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from streaming.reload.configuration_watch import ConfigurationWatch
 
 Config: TypeAlias = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Configuration; default: conf/inflight.toml.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Configuration; default: conf/inflight.toml of the installation.")
 ]
 Overrides: TypeAlias = Annotated[
     list[str] | None,

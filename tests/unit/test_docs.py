@@ -2,11 +2,15 @@
 
 import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
 
 from docs.generate.files import stale
+from inflight.cli import app
 
 ROOT = Path(__file__).parent.parent.parent
 COMPLIANCE = ROOT / "docs" / "project" / "spec_compliance.md"
@@ -252,3 +256,21 @@ def test_the_walk_of_a_message_names_a_file_or_folder_at_every_station(direction
         named = re.findall(r"`([\w/]+(?:\.py|/))`", station)
         assert named, f"names no file: {station}"
         assert [name for name in named if not (ROOT / name).exists()] == [], station
+
+
+def options_of(command: Any, path: str) -> Iterator[tuple[str, str]]:
+    """Yields the name and each option of a command, and of the commands in it that `--help` shows."""
+    yield from ((path, option) for each in command.params if not getattr(each, "hidden", False) for option in each.opts)
+    for inner in getattr(command, "commands", {}).values():
+        if not inner.hidden:
+            yield from options_of(inner, f"{path} {inner.name}")
+
+
+def test_the_page_of_commands_has_every_option_of_every_command() -> None:
+    sections = re.split(r"^#+ ", TEXTS["docs/reference/commands.md"], flags=re.MULTILINE)
+    sections_of = {section.split("\n")[0]: section for section in sections} | {"inflight": sections[1]}
+    options = [(path, option) for path, option in options_of(get_command(app), "inflight") if option.startswith("--")]
+    assert len(options) > 100
+    ignored = {"--help", "--install-completion", "--show-completion"}
+    missing = [pair for pair in options if not re.search(rf"(?<![\w-]){pair[1]}\b", sections_of[pair[0]])]
+    assert [pair for pair in missing if pair[1] not in ignored] == []
