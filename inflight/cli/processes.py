@@ -49,6 +49,8 @@ def up(
 
     Prints one line on standard output when a device can connect: ready mqtt=HOST:PORT kafka=HOST:PORT
 
+    With [[listeners]] the line names them too, as `inflight gateway` does.
+
     Ports that are not configured are those of the last start with the same data.
     """
     need_engine()
@@ -73,7 +75,7 @@ def up(
         say(f"[{time.monotonic() - started:6.1f} s] {text}", err=True)
 
     def announce(endpoints: "Endpoints") -> None:
-        say(f"{READY} mqtt={endpoints.mqtt} kafka={endpoints.kafka}")
+        say(f"{READY} mqtt={endpoints.mqtt}{_listeners(endpoints.listeners)} kafka={endpoints.kafka}")
 
     options = UpOptions(
         data_dir=settings.engine.data_dir,
@@ -209,6 +211,8 @@ def gateway(
 ) -> None:
     """Run one gateway: the MQTT listeners. Prints `ready mqtt=HOST:PORT` when devices can connect.
 
+    The address is that of the first listener. `listeners=` follows with the addresses of [[listeners]], if there are any.
+
     SIGTERM or Ctrl-C drains it: it closes its connections in groups (gateway.drain_ms) and ends. A second one closes all at once.
 
     Limits, rules and login methods are reloaded when the configuration file changes, and on SIGHUP. Users, keys and certificates
@@ -253,6 +257,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
 
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.gateway_processes import metrics_port
+    from inflight.local.supervised_child import READY
     from sinks.garbage import freeze_startup_heap
     from sinks.health import LoopHealth
     from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
@@ -268,9 +273,13 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
     counters, health = GatewayCounters(), LoopHealth()
     matcher_counters = MatcherCounters() if settings.routing.enabled else None
 
+    addresses: list[tuple[str, int]] = []
+
     def ready(host: str, port: int) -> None:
         freeze_startup_heap()
-        say(f"ready mqtt={host}:{port}{served}")
+        others = addresses[len(addresses) - len(settings.listeners) :]
+        urls = [listener.url(*address) for listener, address in zip(settings.listeners, others, strict=True)]
+        say(f"{READY} mqtt={host}:{port}{_listeners(','.join(urls))}{served}")
 
     async def run() -> None:
         stop, hurry, reload = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -280,6 +289,7 @@ def _run_gateway(watch: "ConfigurationWatch", everything: "Settings", number: in
             asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload.set)
         await serve(
             settings,
+            on_listening=addresses.extend,
             on_ready=ready,
             stop=stop,
             hurry=hurry,
@@ -306,14 +316,19 @@ def _run_gateway_processes(settings: "Settings", count: int, arguments: list[str
 
     log = structlog.get_logger(__name__)
 
-    def announce(mqtt: str, metrics: Sequence[str]) -> None:
+    def announce(mqtt: str, listeners: str, metrics: Sequence[str]) -> None:
         served = f" metrics={','.join(metrics)}" if metrics else ""
-        say(f"{READY} mqtt={mqtt}{served}")
+        say(f"{READY} mqtt={mqtt}{_listeners(listeners)}{served}")
 
     async def run() -> None:
         await GatewayProcesses(gateway_settings(settings), count, arguments, say=log.warning, announce=announce).run()
 
     asyncio.run(run())
+
+
+def _listeners(urls: str) -> str:
+    """Returns the word of the ready line with the addresses of [[listeners]]; empty without them."""
+    return f" listeners={urls}" if urls else ""
 
 
 def _repeated_options(config: Path | None, overrides: list[str] | None, *, json_logs: bool) -> list[str]:

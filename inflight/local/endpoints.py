@@ -12,6 +12,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file.
 
     mqtt, kafka: host:port.
+    listeners: addresses of [[listeners]], with commas between them.
     pids: by name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while a process is being restarted.
     metrics: host:port of the processes that serve metrics, by name.
     console: the address of the page.
@@ -19,6 +20,7 @@ class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     mqtt: str = ""
+    listeners: str = ""
     kafka: str = ""
     pids: dict[str, int] = {}
     metrics: dict[str, str] = {}

@@ -48,7 +48,7 @@ class GatewayProcesses:
     Args:
         arguments: Arguments of the command, for each process.
         say: Told what happens, for people.
-        announce: Told the MQTT address and the metrics addresses, once all are ready.
+        announce: Told the MQTT address, those of [[listeners]] and the metrics addresses, once all are ready.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class GatewayProcesses:
         arguments: Sequence[str],
         *,
         say: Callable[[str], None],
-        announce: Callable[[str, Sequence[str]], None],
+        announce: Callable[[str, str, Sequence[str]], None],
     ) -> None:
         self._settings = settings
         self._arguments = list(arguments)
@@ -97,7 +97,8 @@ class GatewayProcesses:
         for child in self._children:
             await child.ready.wait()
         addresses = [address for child in self._children for _, address in child.metrics()]
-        self._announce(self._children[0].words["mqtt"], addresses)
+        words = self._children[0].words
+        self._announce(words["mqtt"], words.get("listeners", ""), addresses)
 
     def _arguments_of(self, number: int) -> list[str]:
         words = ["gateway", *self._arguments, "--number", str(number)]

@@ -300,6 +300,7 @@ class Supervisor:
             running["kafka"] = self._kafka.pid
         return Endpoints(
             mqtt=self._gateway.words.get("mqtt", ""),
+            listeners=self._gateway.words.get("listeners", ""),
             kafka=self._kafka.bootstrap_servers,
             pids={"up": os.getpid(), **running},
             metrics={served: address for name, child in self._children().items() for served, address in child.metrics(name)},

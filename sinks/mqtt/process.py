@@ -44,6 +44,7 @@ class SettingsSource(Protocol):
 async def serve(
     settings: GatewaySettings,
     *,
+    on_listening: Callable[[list[tuple[str, int]]], None] | None = None,
     on_ready: Callable[[str, int], None] | None = None,
     stop: asyncio.Event,
     hurry: asyncio.Event | None = None,
@@ -58,7 +59,8 @@ async def serve(
     Once it is ready, nothing that a device or Kafka does ends it, except as in Raises.
 
     Args:
-        on_ready: Called once with the bound host and port when devices can connect.
+        on_listening: Called before `on_ready`, with host and port of every listener.
+        on_ready: Called once with the bound host and port of the first listener when devices can connect.
         counters, matcher_counters, health: Observed from outside.
         reload: Set it to have settings, users, keys and certificates read again even if unchanged; the gateway clears it.
         configuration: None = the settings stay.
@@ -103,6 +105,7 @@ async def serve(
         matcher=matcher,
         reload=reload,
         configuration=configuration,
+        on_listening=on_listening,
         health=health,
         clock_ns=clock.now_ns,
         has_brokers_time=clock.has_brokers_time,

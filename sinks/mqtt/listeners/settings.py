@@ -57,7 +57,7 @@ class ListenerSettings:
     websocket_path: str = Setting("path of the URL", pattern=r"^/[^?#\s]*$").default("/mqtt")
     websocket_origins: tuple[str, ...] = Setting(
         'web sites whose pages may connect, as browsers say it in `Origin`, for example "https://app.example.com"; "*" = all; '
-        "other devices send no `Origin`"
+        "a device that sends no `Origin` is not checked"
     ).default(())
 
     tcp_keepalive_ms: int | None = Setting(
@@ -70,6 +70,16 @@ class ListenerSettings:
         A proxy on this machine connects for others.
         """
         return self.anonymous or (not is_login_configured and is_loopback(self.host) and not self.proxies)
+
+    def url(self, host: str, port: int) -> str:
+        """Returns the address of a device's client for this listener, such as mqtts://0.0.0.0:8883.
+
+        Args:
+            host, port: Where it listens. They differ from the settings if those let any port do.
+        """
+        is_websocket = self.transport is Transport.WEBSOCKET
+        scheme = ("ws" if is_websocket else "mqtt") + ("s" if self.tls_certfile else "")
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}{self.websocket_path if is_websocket else ''}"
 
     @property
     def file_names(self) -> tuple[str, ...]:

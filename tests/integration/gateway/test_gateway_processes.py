@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -12,6 +13,7 @@ import psutil
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from inflight.local.child_process import free_port
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient
 from tests.integration.gateway.gateway_process import SessionsOnKafka
@@ -92,7 +94,10 @@ def processes(settings: GatewaySettings, tmp_path_factory: pytest.TempPathFactor
         "metrics.gateway_port=0",
     )
     directory = tmp_path_factory.mktemp("processes")
-    with SessionsOnKafka(settings), InflightProcess(directory, "gateway", "gateway", settings=overrides) as command:
+    config = directory / "inflight.toml"
+    config.write_text(f'[[listeners]]\ntransport = "websocket"\nport = {free_port()}\n', encoding="utf-8")
+    arguments = ("gateway", "gateway", "--config", str(config))
+    with SessionsOnKafka(settings), InflightProcess(directory, *arguments, settings=overrides) as command:
         yield Processes(command)
 
 
@@ -112,6 +117,15 @@ def _answers(device: RawClient) -> bool:
         return device.packet() == b"\xd0\x00"
     except ConnectionError:
         return False
+
+
+def test_the_ready_line_names_every_listener(processes: Processes) -> None:
+    ready = processes.command.ready
+    assert ready["listeners"].startswith("ws://127.0.0.1:")
+    assert ready["listeners"].endswith("/mqtt")
+    for address in ready["mqtt"], ready["listeners"].removeprefix("ws://").removesuffix("/mqtt"):
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def test_each_has_devices_and_what_they_say_is_answered(processes: Processes) -> None:

@@ -1,6 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
-from sinks.mqtt.listeners.settings import ListenerSettings, is_loopback
+from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
 
 
@@ -33,6 +35,14 @@ def test_anonymous_devices_may_connect_on_loopback_or_if_configured() -> None:
         listener = ListenerSettings(host=host, anonymous=anonymous)
         assert listener.lets_anonymous_in(is_login_configured=configured) is let_in
     assert not ListenerSettings(proxies=("127.0.0.1",)).lets_anonymous_in(is_login_configured=False)
+
+
+def test_the_url_of_a_listener_says_what_a_client_needs() -> None:
+    assert ListenerSettings().url("127.0.0.1", 1883) == "mqtt://127.0.0.1:1883"
+    assert ListenerSettings(tls_certfile="a.pem").url("::", 8883) == "mqtts://[::]:8883"
+    websocket = ListenerSettings(transport=Transport.WEBSOCKET, websocket_path="/mqtt")
+    assert websocket.url("0.0.0.0", 8083) == "ws://0.0.0.0:8083/mqtt"
+    assert replace(websocket, tls_certfile="a.pem").url("h", 8084) == "wss://h:8084/mqtt"
 
 
 def test_the_plain_listener_is_the_first_one_unless_it_is_off() -> None:
