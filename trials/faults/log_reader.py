@@ -149,6 +149,7 @@ class LogReader:
                 final=said["final"],
                 value=msgspec.json.encode(said),
                 fast_path=said["fast_path"],
+                detail=said["detail"],
             )
 
         decoded = [record.decoded() for record in self.records["receipts"]]

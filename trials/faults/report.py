@@ -100,7 +100,7 @@ def _traffic(facts: Facts) -> Table:
         "Traffic", "messages", "sent", "arrived", "again", "replaced, taken back, or unfinished at the end of a session"
     )
     for qos in (1, 2):
-        sent = [message.message_id.encode() for message in facts.sent if message.qos == qos]
+        sent = [message.payload for message in facts.sent if message.qos == qos]
         copies = [max(device.taken[payload] for device in facts.devices) for payload in sent]
         arrived = sum(1 for count in copies if count)
         table.add_row(f"to devices, QoS {qos}", *_numbers(len(sent), arrived, sum(copies) - arrived, len(sent) - arrived))
@@ -172,8 +172,8 @@ def _latency(facts: Facts) -> Table:
     """Returns a table of the times from the backend's send to the first arrival at a device."""
     table = _table("Latency", "seconds from the backend to the device", "messages", "p50", "p99", "most")
     first_s = {payload: time_s for device in facts.devices for payload, time_s in device.first_s.items()}
-    arrived = [message for message in facts.sent if message.message_id.encode() in first_s and not message.is_for_later]
-    times = [(message.qos, first_s[message.message_id.encode()] - message.sent_s) for message in arrived]
+    arrived = [message for message in facts.sent if message.payload in first_s and message.due_s is None]
+    times = [(message.qos, first_s[message.payload] - message.sent_s) for message in arrived]
     for qos in (1, 2):
         _row(table, f"QoS {qos}", [took_s for of, took_s in times if of == qos])
     return table

@@ -37,6 +37,7 @@ from trials.faults import report
 from trials.faults.account import account
 from trials.faults.account.account_of_presence import last_words
 from trials.faults.account.account_of_routing import arrived, owed, owed_to_group, publications
+from trials.faults.account.account_of_scheduling import NEVER_SENT
 from trials.faults.account.account_of_sessions import WITHIN_S
 from trials.faults.account.facts import FROM_DEVICE, End, Facts, Status, Step, Violation
 from trials.faults.account.recovery import LATE_S
@@ -212,7 +213,7 @@ class _Run:
             now_s = time.time()
             recent = takewhile(lambda sent: sent.sent_s > now_s - _LOOKED_AT_S, reversed(self._backend.sent))
             late = [sent for sent in recent if sent.client_id in kept and sent.sent_s < now_s - LATE_S and sent.comes_at_once]
-            return sum(sent.message_id.encode() not in kept[sent.client_id].first_s for sent in late)
+            return sum(sent.payload not in kept[sent.client_id].first_s for sent in late)
 
         until_s = time.monotonic() + within_s
         await asyncio.sleep(LATE_S)
@@ -228,9 +229,9 @@ class _Run:
             arrived = {payload for device in kept for payload in device.facts.handed}
             names = {device.facts.client_id for device in kept}
             sent = (message for message in self._backend.sent if message.client_id in names)
-            missing = [message for message in sent if message.message_id.encode() not in arrived]
+            missing = [message for message in sent if message.payload not in arrived]
             if any(message.key or message.is_cancelled for message in missing):
-                never = {receipt.message_id for receipt in self._reader.receipts() if receipt.outcome in account.NEVER_SENT}
+                never = {receipt.message_id for receipt in self._reader.receipts() if receipt.outcome in NEVER_SENT}
                 missing = [message for message in missing if message.message_id not in never]
             return len(missing) + sum(not device.is_idle or not device.is_connected for device in self._devices)
 

@@ -1,26 +1,25 @@
 """The judgement: what happened in a run → what of it must not have happened. Pure.
 
 1. From the backend to devices: nothing lost, nothing twice at QoS 2, in order, one final receipt for each message. Messages for
-   later, and those of different collapse keys, may overtake each other. What was replaced or cancelled never comes.
+   later, and those of different collapse keys, may overtake each other.
 2. From devices to the backend: nothing lost, nothing twice at QoS 2, in order.
 3. From devices to devices, with routing: trials/faults/account/account_of_routing.py.
 4. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
 5. Presence: trials/faults/account/account_of_presence.py.
+6. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from trials.faults.account import account_of_presence, account_of_routing, account_of_sessions
+from trials.faults.account import account_of_presence, account_of_routing, account_of_scheduling, account_of_sessions
+from trials.faults.account.account_of_scheduling import CANCELLED, NEVER_SENT, REPLACED
 from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
 from trials.faults.plan.characters import Keeping
 
 DELIVERED = "delivered"
 SESSION_ENDED = "session_ended"
-REPLACED = "replaced"
-CANCELLED = "cancelled"
-NEVER_SENT = (REPLACED, CANCELLED)
 
 
 def violations(facts: Facts) -> list[Violation]:
@@ -29,6 +28,7 @@ def violations(facts: Facts) -> list[Violation]:
         account_of_routing.violations(facts),
         account_of_sessions.violations(facts),
         account_of_presence.violations(facts),
+        account_of_scheduling.violations(facts),
     )
     return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *chain(*of_others)]
 
@@ -50,24 +50,21 @@ def _orders(sent: Iterable[Sent]) -> dict[tuple[int, str], list[bytes]]:
     """Returns the payloads that have to come in order, by QoS and collapse key."""
     orders: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     for message in sent:
-        if not message.is_for_later:
-            orders[message.qos, message.key].append(message.message_id.encode())
+        if message.due_s is None:
+            orders[message.qos, message.key].append(message.payload)
     return orders
 
 
 def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) -> Iterator[Violation]:
-    known = {message.message_id.encode() for message in sent}
+    known = {message.payload for message in sent}
     for payload in device.taken.keys() | device.handed.keys():
         if payload not in known:
             yield Violation(client_id=device.client_id, what="came and was never sent to it", of=payload)
     must_have_all = device.character.keeping is Keeping.KEPT
     for message in sent:
-        payload = message.message_id.encode()
+        payload = message.payload
         said = outcome.get(message.message_id)
-        if said in NEVER_SENT:
-            if device.taken[payload]:
-                yield Violation(client_id=device.client_id, what=f"came, and its outcome is {said}", of=payload)
-        elif must_have_all and not device.taken[payload]:
+        if must_have_all and said not in NEVER_SENT and not device.taken[payload]:
             yield Violation(client_id=device.client_id, what=f"lost; its outcome is {said}", of=payload)
         elif said == DELIVERED and not device.handed[payload]:
             yield Violation(
@@ -87,7 +84,7 @@ def _receipts(facts: Facts) -> Iterator[Violation]:
             final[receipt.message_id].add(receipt.value)
             outcome[receipt.message_id] = receipt
     for message in facts.sent:
-        of, count = message.message_id.encode(), len(final.pop(message.message_id, ()))
+        of, count = message.payload, len(final.pop(message.message_id, ()))
         if count != 1:
             yield Violation(client_id=message.client_id, what=f"{count} different final receipts", of=of)
             continue

@@ -116,22 +116,26 @@ class DeviceFacts:
 class Sent:
     """A message of the backend that Kafka has confirmed; its payload is its message id.
 
-    is_for_later: It has a `deliver-at`. key: its collapse key, empty = none. is_cancelled: The backend has taken it back, perhaps
-    too late.
+    due_s: Its `deliver-at`; None = it has none. key: its collapse key, empty = none. is_cancelled: The backend has taken it back,
+    perhaps too late.
     """
 
     message_id: str
     client_id: str
     qos: int
     sent_s: float
-    is_for_later: bool = False
+    due_s: float | None = None
     key: str = ""
     is_cancelled: bool = False
 
     @property
+    def payload(self) -> bytes:
+        return self.message_id.encode()
+
+    @property
     def comes_at_once(self) -> bool:
         """Says that it is due now, and that nothing but its delivery may become of it."""
-        return not (self.is_for_later or self.key or self.is_cancelled)
+        return self.due_s is None and not (self.key or self.is_cancelled)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +150,9 @@ class Received:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """A receipt. value: the record's bytes, equal for copies. fast_path: the message was first sent by a gateway's own word."""
+    """A receipt. value: the record's bytes, equal for copies. fast_path: the message was first sent by a gateway's own word.
+    detail: for people.
+    """
 
     message_id: str
     client_id: str
@@ -154,6 +160,7 @@ class Outcome:
     final: bool
     value: bytes
     fast_path: bool = False
+    detail: str = ""
 
 
 class Step(StrEnum):

@@ -52,9 +52,9 @@ def late_waits(facts: Facts) -> list[Wait]:
     returns = {client_id: _returns(device) for client_id, device in devices.items()}
     found = []
     for sent in facts.sent:
-        if sent.client_id not in devices or sent.is_for_later:
+        if sent.client_id not in devices or sent.due_s is not None:
             continue
-        arrived_s = devices[sent.client_id].first_s.get(sent.message_id.encode())
+        arrived_s = devices[sent.client_id].first_s.get(sent.payload)
         if arrived_s is None:
             continue  # lost, says the account
         came_back = returns[sent.client_id]

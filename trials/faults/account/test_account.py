@@ -98,9 +98,9 @@ class Scenario:
         self.device.taken[payload] = self.device.handed[payload] = 1
         self.device.order[qos].append(payload)
 
-    def receipt(self, message_id: str, outcome: str = "delivered", *, final: bool = True) -> Outcome:
+    def receipt(self, message_id: str, outcome: str = "delivered", detail: str = "") -> Outcome:
         value = f"{message_id} {outcome}".encode()
-        return Outcome(message_id=message_id, client_id=self.client_id, outcome=outcome, final=final, value=value)
+        return Outcome(message_id=message_id, client_id=self.client_id, outcome=outcome, final=True, value=value, detail=detail)
 
     def publication(self, qos: int, number: int) -> None:
         payload = b"up/%d/%d" % (qos, number)
@@ -140,9 +140,9 @@ def test_what_may_happen_is_no_violation() -> None:
     assert scenario.reported() == []
 
 
-def scheduled(scenario: Scenario, message_id: str, outcome: str, *, came: int = 0, **fields: Any) -> Scenario:
+def scheduled(scenario: Scenario, message_id: str, outcome: str, *, came: int = 0, detail: str = "", **fields: Any) -> Scenario:
     scenario.facts.sent.append(Sent(message_id=message_id, client_id=scenario.client_id, qos=1, sent_s=NOON_S, **fields))
-    scenario.facts.receipts.append(scenario.receipt(message_id, outcome))
+    scenario.facts.receipts.append(scenario.receipt(message_id, outcome, detail))
     for _ in range(came):
         payload = message_id.encode()
         scenario.device.taken[payload] = scenario.device.handed[payload] = 1
@@ -151,9 +151,9 @@ def scheduled(scenario: Scenario, message_id: str, outcome: str, *, came: int = 
 
 
 def test_what_was_replaced_or_taken_back_need_not_come() -> None:
-    scenario = scheduled(Scenario(), "old", "replaced", key="k")
-    scheduled(scheduled(scenario, "back", "cancelled", is_cancelled=True), "too late", "delivered", came=1, key="k")
-    scheduled(scenario, "later", "delivered", came=1, is_for_later=True)
+    scenario = scheduled(Scenario(), "old", "replaced", key="k", detail="by in-time, …")
+    scheduled(scheduled(scenario, "back", "cancelled", is_cancelled=True), "in-time", "delivered", came=1, key="k")
+    scheduled(scenario, "later", "delivered", came=1, due_s=NOON_S)
     assert scenario.reported() == [], "neither the key nor the time keeps the order of the others"
 
 
@@ -164,7 +164,7 @@ def test_what_was_replaced_or_taken_back_need_not_come() -> None:
         ("cancelled", 1, {"is_cancelled": True}, "came, and its outcome is cancelled"),
         ("replaced", 0, {}, "its outcome is replaced"),
         ("cancelled", 0, {"key": "k"}, "its outcome is cancelled"),
-        ("delivered", 0, {"is_for_later": True}, "lost; its outcome is delivered"),
+        ("delivered", 0, {"due_s": NOON_S}, "lost; its outcome is delivered"),
     ],
 )
 def test_what_must_not_become_of_such_a_message(outcome: str, came: int, fields: dict[str, Any], what: str) -> None:

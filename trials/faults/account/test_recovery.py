@@ -38,7 +38,7 @@ def recovery(
     device = DeviceFacts(character=character(keeping), attempts=list(attempts))
     device.first_s = {b"%d" % number: arrived_s for number, (_, arrived_s) in enumerate(messages)}
     sent = [
-        Sent(message_id=str(number), client_id=device.client_id, qos=1, sent_s=sent_s, is_for_later=for_later)
+        Sent(message_id=str(number), client_id=device.client_id, qos=1, sent_s=sent_s, due_s=sent_s + 1 if for_later else None)
         for number, (sent_s, _) in enumerate(messages)
     ]
     (found,) = recoveries(Facts(devices=[device], sent=sent, suffered=[KILLED]))
