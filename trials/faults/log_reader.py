@@ -21,7 +21,7 @@ from state.records.commands import decode_command_batch
 from state.records.dead_letters import LAST_DEATH
 from state.records.events import WAKE_UP_KEY, decode_events
 from state.records.messages import MESSAGE_ID
-from state.records.presence import GONE_CONNECTION, decode_presence
+from state.records.presence import GONE_CONNECTION, GONE_SINCE, decode_presence
 from state.records.subscriptions import decode_subscriptions
 from state.records.uplink import INFLIGHT_ID
 from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SaidPresence, SessionRow, Status, Step
@@ -255,12 +255,15 @@ def _line(record: LogRecord, about: Iterable[str]) -> str:
 
 
 def _said(record: LogRecord) -> SaidPresence:
-    if not record.value:
-        number = int(dict(record.headers)[GONE_CONNECTION])
-        return SaidPresence(client_id=record.client_id, status=Status.GONE, connection_id=number)
-    said = record.decoded()
-    status = Status.ONLINE if said.online else Status.OFFLINE
-    return SaidPresence(client_id=record.client_id, status=status, connection_id=int(said.connection_id))
+    if record.value:
+        said = record.decoded()
+        status, number, since_ms = Status.ONLINE if said.online else Status.OFFLINE, int(said.connection_id), said.since_ms
+    else:
+        headers = dict(record.headers)
+        status, number, since_ms = Status.GONE, int(headers[GONE_CONNECTION]), int(headers[GONE_SINCE])
+    return SaidPresence(
+        client_id=record.client_id, status=status, connection_id=number, time_s=record.time_s, since_s=since_ms / 1_000
+    )
 
 
 def connections_in(

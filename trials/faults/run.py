@@ -35,11 +35,11 @@ from rich.console import Console
 
 from trials.faults import report
 from trials.faults.account import account
-from trials.faults.account.account_of_presence import last_words
+from trials.faults.account.account_of_presence import online
 from trials.faults.account.account_of_routing import arrived, owed, owed_to_group, publications
 from trials.faults.account.account_of_scheduling import NEVER_SENT
 from trials.faults.account.account_of_sessions import WITHIN_S
-from trials.faults.account.facts import FROM_DEVICE, End, Facts, Status, Step, Violation
+from trials.faults.account.facts import FROM_DEVICE, End, Facts, Step, Violation
 from trials.faults.account.recovery import LATE_S
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
@@ -237,6 +237,14 @@ class _Run:
 
         await self._until_nothing(left, lambda: f"{left()} messages or devices are not finished")
         await self._until_routed()
+        await self._until_online()
+
+    async def _until_online(self) -> None:
+        """Waits until presence says that all devices are connected, but not for ever: the account says what is wrong."""
+        names = {device.facts.client_id for device in self._devices if device.facts.attempts}
+        settled_s = time.time()
+        while names - online(self._reader.presence()) and time.time() < settled_s + 2 * WITHIN_S:  # noqa: ASYNC110
+            await asyncio.sleep(_LOOK_S)
 
     async def _until_routed(self) -> None:
         """Waits until the devices have what others published for them, but not for ever: the account says what is missing."""
@@ -273,7 +281,7 @@ class _Run:
                 connection.will in wills and connection.will not in published and connection.next_s is None
                 for connection in self._reader.connections()
             )
-            present = sum(said.status is Status.ONLINE for said in last_words(self._reader.presence()).values())
+            present = len(online(self._reader.presence()))
             return sum(sent.message_id not in receipts for sent in self._backend.sent) + sessions + late + present
 
         # What is missing is the account's to say, so the time is bounded and its end no error.

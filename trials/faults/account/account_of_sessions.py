@@ -136,12 +136,12 @@ def _session_present(device: DeviceFacts, refused: frozenset[bytes], suffered: l
         must_be = not attempt.clean and attempt.absent_since_s is not None and device.character.keeping is not Keeping.CLEAN
         if must_be and not attempt.session_present and not was_refused:
             assert before is not None
-            if expiry_s is None or attempt.accepted_s - _said_s(before, suffered) < expiry_s:
+            if expiry_s is None or attempt.accepted_s - said_s(before, suffered) < expiry_s:
                 yield Violation(client_id=device.client_id, what="its session was gone before its time", of=attempt.will)
         was_refused, before = attempt.will in refused, attempt
 
 
-def _said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
+def said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
     """Returns the earliest time at which the gateway may have sent the last bytes that the device read.
 
     The network between them may have delayed the bytes, while the gateway has long ended the connection.

@@ -191,11 +191,13 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class SaidPresence:
-    """A record of `inflight.presence`."""
+    """A record of `inflight.presence`. time_s: when Kafka got it. since_s: the time of its micro-batch."""
 
     client_id: str
     status: Status
     connection_id: int
+    time_s: float
+    since_s: float
 
 
 class LoggedEnd(StrEnum):

@@ -73,16 +73,16 @@ class Scenario:
         steps = [(0, Step.CONNECTED), (10, Step.DISCONNECTED), (12, Step.CONNECTED), (20, Step.DISCONNECTED)]
         steps += [] if keeping is Keeping.KEPT else [(20 + EXPIRY_S, Step.SESSION_ENDED)]
         self.facts.sessions = [SessionRow(client_id=client_id, step=step, time_s=NOON_S + at_s) for at_s, step in steps]
-        last = Status.OFFLINE if keeping is Keeping.KEPT else Status.GONE
+        after = {Step.CONNECTED: Status.ONLINE, Step.DISCONNECTED: Status.OFFLINE, Step.SESSION_ENDED: Status.GONE}
         self.facts.presence = [
-            SaidPresence(client_id=client_id, status=status, connection_id=connection_id)
-            for connection_id, status in (
-                (1, Status.ONLINE),
-                (1, Status.OFFLINE),
-                (2, Status.ONLINE),
-                (2, last),
-                (1, Status.ONLINE),
+            SaidPresence(
+                client_id=client_id,
+                status=after[step],
+                connection_id=1 + (at_s > 10),
+                time_s=NOON_S + at_s,
+                since_s=NOON_S + at_s,
             )
+            for at_s, step in steps
         ]
         for qos in (1, 2):
             for number in range(3):
@@ -267,8 +267,6 @@ WRONG_SESSIONS: dict[str, tuple[Change, str]] = {
     "a session too long": (lambda s: _row(s, -1, after_s=ALLOWANCE_S + 1), "its session went on for"),
     "a session without end": (lambda s: s.facts.sessions.pop(), "its session has not ended"),
     "no session": (lambda s: s.facts.sessions.clear(), "the ledger says nothing"),
-    "no presence": (lambda s: s.facts.presence.clear(), "its presence was never announced"),
-    "online for ever": (lambda s: s.facts.presence.pop(-2), "its presence is online at the end of the run, and it is gone"),
 }
 
 

@@ -27,6 +27,8 @@ _TICK_S = 0.1
 _STAY_S = 12.0
 _PAUSE_S = 0.8
 _SHORT_PAUSE_S = 0.3
+_AWAY_S = (30.0, 45.0)
+"""Long enough for the account to know that the device is not online (trials/faults/account/account_of_presence.py)."""
 
 
 class Wire(asyncio.Protocol):
@@ -137,8 +139,9 @@ class Device:
     def _pause_s(self) -> float:
         if self._signals.calm.is_set():
             return _SHORT_PAUSE_S
-        if self._character.keeping is Keeping.SHORT and self._dice.random() < 0.2:
-            return self._dice.uniform(0.5 * EXPIRY_S, 4 * EXPIRY_S)
+        luck = self._dice.random()
+        if self._character.keeping is Keeping.SHORT and luck < 0.25:
+            return self._dice.uniform(*(_AWAY_S if luck < 0.05 else (0.5 * EXPIRY_S, 4 * EXPIRY_S)))
         return self._dice.expovariate(1 / _PAUSE_S)
 
     async def _pause(self, seconds: float) -> None:
