@@ -8,8 +8,10 @@ from dataclasses import dataclass
 from rich import progress
 from rich.console import Console
 
+from trials.faults.account.facts import Sent
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
+from trials.faults.devices.campaigns import Campaigns
 from trials.faults.devices.device import Device
 from trials.faults.log_reader import LogReader
 from trials.faults.testbed.fault_injector import FaultInjector
@@ -26,10 +28,16 @@ class Progress:
 
     devices: Sequence[AnyDevice]
     backend: Backend
+    campaigns: Campaigns
     reader: LogReader
     injector: FaultInjector
     phase: str = ""
     incident: str = "no fault yet"
+
+    @property
+    def sent(self) -> list[Sent]:
+        """Returns what devices are to get: from the backend, and of campaigns."""
+        return [*self.backend.sent, *(sent for begun in self.campaigns.begun for sent in begun.messages(self.reader.campaigns))]
 
     def __str__(self) -> str:
         facts = [device.facts for device in self.devices]
@@ -38,7 +46,7 @@ class Progress:
         connected = sum(device.is_connected for device in self.devices)
         odd = sum(len(device.oddities) for device in facts)
         return (
-            f"{self.phase}: {connected} connected, down {arrived}/{len(self.backend.sent)}, "
+            f"{self.phase}: {connected} connected, down {arrived}/{len(self.sent)}, {len(self.campaigns.begun)} campaigns, "
             f"up {len(self.reader.records['uplink'])}/{published}, {len(self.injector.suffered)} faults"
             + (f", {odd} odd" if odd else "")
             + f"; {self.incident}"

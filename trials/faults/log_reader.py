@@ -15,6 +15,7 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from inflight.campaign.records import CampaignTable
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
 from state.records.commands import decode_command_batch
@@ -26,7 +27,18 @@ from state.records.subscriptions import decode_subscriptions
 from state.records.uplink import INFLIGHT_ID
 from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SaidPresence, SessionRow, Status, Step
 
-TOPICS = ("messages", "events", "commands", "uplink", "receipts", "ledger", "dead-letters", "subscriptions", "presence")
+TOPICS = (
+    "messages",
+    "events",
+    "commands",
+    "uplink",
+    "receipts",
+    "ledger",
+    "dead-letters",
+    "subscriptions",
+    "presence",
+    "campaigns",
+)
 _PREFIX = "inflight."
 _POLL_MS = 200
 
@@ -61,11 +73,13 @@ class LogRecord:
 
 
 class LogReader:
-    """A context; the thread ends with it. records: by topic, in the order of reading, which is the log's for each client."""
+    """A context; the thread ends with it. records: by topic, in the order of reading, which is the log's for each client.
+    campaigns: as they are now.
+    """
 
     def __init__(self, bootstrap_servers: str) -> None:
         self.records: dict[str, list[LogRecord]] = {topic: [] for topic in TOPICS}
-        self.final_receipts = 0
+        self.campaigns = CampaignTable()
         self._consumer = KafkaConsumer(
             bootstrap_servers=bootstrap_servers, group_id=None, enable_auto_commit=False, isolation_level="read_committed"
         )
@@ -115,6 +129,8 @@ class LogReader:
         if record.key == WAKE_UP_KEY:
             return
         topic = record.topic.removeprefix(_PREFIX)
+        if topic == "campaigns":
+            self.campaigns.read([(record.key or b"", record.value)])
         self.records[topic].append(
             LogRecord(
                 topic,

@@ -56,8 +56,10 @@ def history(facts: Facts, violation: Violation, reader: LogReader) -> list[str]:
 
 
 def _around(facts: Facts, violation: Violation) -> list[str]:
-    (device,) = [device for device in facts.devices if device.client_id == violation.client_id]
+    device = next((device for device in facts.devices if device.client_id == violation.client_id), None)
     lines = [f"{suffered.fault} from {suffered.began_s:.3f} to {suffered.ended_s:.3f}" for suffered in facts.suffered][-20:]
+    if device is None:
+        return lines
     about = {publication.payload: publication for each in facts.devices for publication in each.publications}.get(violation.of)
     if about is not None:
         lines += [repr(about), *(repr(period) for period in device.periods if matches(period.topic_filter, about.topic))]
@@ -99,9 +101,10 @@ def _traffic(facts: Facts) -> Table:
     table = _table(
         "Traffic", "messages", "sent", "arrived", "again", "replaced, taken back, or unfinished at the end of a session"
     )
+    devices = {device.client_id: device for device in facts.devices}
     for qos in (1, 2):
-        sent = [message.payload for message in facts.sent if message.qos == qos]
-        copies = [max(device.taken[payload] for device in facts.devices) for payload in sent]
+        sent = [message for message in facts.sent if message.qos == qos]
+        copies = [devices[message.client_id].taken[message.payload] for message in sent]
         arrived = sum(1 for count in copies if count)
         table.add_row(f"to devices, QoS {qos}", *_numbers(len(sent), arrived, sum(copies) - arrived, len(sent) - arrived))
     ids: dict[bytes, set[str]] = defaultdict(set)
@@ -157,6 +160,11 @@ def _endings(facts: Facts) -> Table:
         table.add_row(f"accepted connections, says the log: {logged_end}", f"{ends[logged_end]:,}")
     table.add_row("wills published", f"{len({record.payload for record in facts.uplink} & wills):,}")
     table.add_row("sessions ended", f"{steps[Step.SESSION_ENDED]:,}")
+    table.add_row("changes of presence", f"{len(set(facts.presence)):,}")
+    table.add_row("messages of campaigns", f"{sum(bool(message.campaign) for message in facts.sent):,}")
+    table.add_row("campaigns", f"{len(facts.campaigns):,}")
+    table.add_row("kills of their processes", f"{sum(campaign.kills for campaign in facts.campaigns):,}")
+    table.add_row("clients to which they could send nothing", f"{sum(len(campaign.unsent) for campaign in facts.campaigns):,}")
     return table
 
 
@@ -172,7 +180,7 @@ def _latency(facts: Facts) -> Table:
     """Returns a table of the times from the backend's send to the first arrival at a device."""
     table = _table("Latency", "seconds from the backend to the device", "messages", "p50", "p99", "most")
     first_s = {payload: time_s for device in facts.devices for payload, time_s in device.first_s.items()}
-    arrived = [message for message in facts.sent if message.payload in first_s and message.due_s is None]
+    arrived = [message for message in facts.sent if message.payload in first_s and message.due_s is None and not message.campaign]
     times = [(message.qos, first_s[message.payload] - message.sent_s) for message in arrived]
     for qos in (1, 2):
         _row(table, f"QoS {qos}", [took_s for of, took_s in times if of == qos])

@@ -18,6 +18,7 @@ All files are in one directory, which is kept after violations. `--judge` repeat
 
 import argparse
 import asyncio
+import contextlib
 import lzma
 import pickle
 import shutil
@@ -43,6 +44,7 @@ from trials.faults.account.facts import FROM_DEVICE, End, Facts, Step, Violation
 from trials.faults.account.recovery import LATE_S
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
+from trials.faults.devices.campaigns import Campaigns
 from trials.faults.devices.device import Device, Signals
 from trials.faults.devices.talking_device import TalkingDevice
 from trials.faults.display import AnyDevice, Display, Progress
@@ -109,8 +111,9 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
             devices = _devices(settings, testbed, signals)
             names = [device.facts.client_id for device in devices]
             backend = Backend(testbed.bootstrap_servers, names, seed=settings.seed, rate_per_s=settings.down_per_s)
+            campaigns = Campaigns(testbed.bootstrap_servers, names, directory / "campaigns", seed=settings.seed)
             running = [asyncio.create_task(device.run()) for device in devices]
-            progress = Progress(devices=devices, backend=backend, reader=reader, injector=injector)
+            progress = Progress(devices=devices, backend=backend, campaigns=campaigns, reader=reader, injector=injector)
             try:
                 with busy_loops(settings.busy_loops), Display(progress, settings.seconds, console):
                     planned = incidents(settings.seed, settings.shape.victims, kinds)
@@ -124,7 +127,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
                 backend.close()
     facts = Facts(
         devices=[device.facts for device in devices],
-        sent=backend.sent,
+        sent=progress.sent,
         uplink=reader.uplink(),
         receipts=reader.receipts(),
         sessions=reader.sessions(),
@@ -134,6 +137,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         outages=injector.outages,
         suffered=injector.suffered,
         presence=reader.presence(),
+        campaigns=[begun.facts(reader.campaigns) for begun in campaigns.begun],
     )
     return Result(facts=facts, violations=account.violations(facts), reader=reader)
 
@@ -176,10 +180,11 @@ class _Run:
     async def _traffic(self, planned: Iterator[Incident]) -> None:
         stop = asyncio.Event()
         sending = asyncio.create_task(self._backend.run(stop))
+        campaigning = asyncio.create_task(self._progress.campaigns.run(stop))
         injecting = asyncio.create_task(self._inject(planned))
         try:
             # Any failed task ends the run at once; devices and backend continue until the last incident is over.
-            everything = {sending, self._running, injecting}
+            everything = {sending, campaigning, self._running, injecting}
             while not injecting.done() and not any(task.done() for task in everything):
                 await asyncio.wait(everything, return_when=FIRST_COMPLETED)
             for task in everything:
@@ -189,6 +194,8 @@ class _Run:
             injecting.cancel()
             stop.set()
         await sending
+        with contextlib.suppress(TimeoutError):  # the account says that it is not complete
+            await asyncio.wait_for(campaigning, _STALLED_S)
 
     async def _inject(self, planned: Iterator[Incident]) -> None:
         """Injects one incident after the other, until the time is over or there were enough of them."""
@@ -226,10 +233,10 @@ class _Run:
 
         def left() -> int:
             kept = [device for device in self._devices if device.facts.character.keeping is Keeping.KEPT]
-            arrived = {payload for device in kept for payload in device.facts.handed}
+            arrived = {(device.facts.client_id, payload) for device in kept for payload in device.facts.handed}
             names = {device.facts.client_id for device in kept}
-            sent = (message for message in self._backend.sent if message.client_id in names)
-            missing = [message for message in sent if message.payload not in arrived]
+            sent = (message for message in self._progress.sent if message.client_id in names)
+            missing = [message for message in sent if (message.client_id, message.payload) not in arrived]
             if any(message.key or message.is_cancelled for message in missing):
                 never = {receipt.message_id for receipt in self._reader.receipts() if receipt.outcome in NEVER_SENT}
                 missing = [message for message in missing if message.message_id not in never]
@@ -282,7 +289,7 @@ class _Run:
                 for connection in self._reader.connections()
             )
             present = len(online(self._reader.presence()))
-            return sum(sent.message_id not in receipts for sent in self._backend.sent) + sessions + late + present
+            return sum(sent.message_id not in receipts for sent in self._progress.sent) + sessions + late + present
 
         # What is missing is the account's to say, so the time is bounded and its end no error.
         while (left() or self._reader.caught_up_s < left_s + 1) and time.time() < left_s + 2 * WITHIN_S:  # noqa: ASYNC110

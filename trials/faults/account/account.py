@@ -1,19 +1,26 @@
 """The judgement: what happened in a run → what of it must not have happened. Pure.
 
 1. From the backend to devices: nothing lost, nothing twice at QoS 2, in order, one final receipt for each message. Messages for
-   later, and those of different collapse keys, may overtake each other.
+   later, of campaigns, and of different collapse keys may overtake each other.
 2. From devices to the backend: nothing lost, nothing twice at QoS 2, in order.
 3. From devices to devices, with routing: trials/faults/account/account_of_routing.py.
 4. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
 5. Presence: trials/faults/account/account_of_presence.py.
-6. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
+6. Campaigns: trials/faults/account/account_of_campaigns.py.
+7. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
 """
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
-from trials.faults.account import account_of_presence, account_of_routing, account_of_scheduling, account_of_sessions
+from trials.faults.account import (
+    account_of_campaigns,
+    account_of_presence,
+    account_of_routing,
+    account_of_scheduling,
+    account_of_sessions,
+)
 from trials.faults.account.account_of_scheduling import CANCELLED, NEVER_SENT, REPLACED
 from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
 from trials.faults.plan.characters import Keeping
@@ -28,6 +35,7 @@ def violations(facts: Facts) -> list[Violation]:
         account_of_routing.violations(facts),
         account_of_sessions.violations(facts),
         account_of_presence.violations(facts),
+        account_of_campaigns.violations(facts),
         account_of_scheduling.violations(facts),
     )
     return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *chain(*of_others)]
@@ -50,7 +58,7 @@ def _orders(sent: Iterable[Sent]) -> dict[tuple[int, str], list[bytes]]:
     """Returns the payloads that have to come in order, by QoS and collapse key."""
     orders: dict[tuple[int, str], list[bytes]] = defaultdict(list)
     for message in sent:
-        if message.due_s is None:
+        if message.due_s is None and not message.campaign:
             orders[message.qos, message.key].append(message.payload)
     return orders
 

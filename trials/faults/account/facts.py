@@ -114,10 +114,10 @@ class DeviceFacts:
 
 @dataclass(frozen=True, kw_only=True)
 class Sent:
-    """A message of the backend that Kafka has confirmed; its payload is its message id.
+    """A message of the backend that Kafka has confirmed, or of a campaign.
 
     due_s: Its `deliver-at`; None = it has none. key: its collapse key, empty = none. is_cancelled: The backend has taken it back,
-    perhaps too late.
+    perhaps too late. campaign: its id, empty = it belongs to none; sent_s is then the campaign's beginning.
     """
 
     message_id: str
@@ -127,15 +127,17 @@ class Sent:
     due_s: float | None = None
     key: str = ""
     is_cancelled: bool = False
+    campaign: str = ""
 
     @property
     def payload(self) -> bytes:
-        return self.message_id.encode()
+        """Returns the message id, which is the payload too; all messages of a campaign have one payload, its id."""
+        return (self.campaign or self.message_id).encode()
 
     @property
     def comes_at_once(self) -> bool:
         """Says that it is due now, and that nothing but its delivery may become of it."""
-        return self.due_s is None and not (self.key or self.is_cancelled)
+        return self.due_s is None and not (self.key or self.is_cancelled or self.campaign)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +202,23 @@ class SaidPresence:
     since_s: float
 
 
+@dataclass(frozen=True, kw_only=True)
+class CampaignFacts:
+    """A campaign. client_ids: whom it addresses. kills: of its processes. The others are from `inflight.campaigns`.
+
+    status: empty = there is no record. listed: the clients in its list. sent: so many of them are behind it. unsent: those of
+    them to which it could send nothing.
+    """
+
+    campaign_id: str
+    client_ids: tuple[str, ...]
+    kills: int
+    status: str = ""
+    listed: tuple[str, ...] = ()
+    sent: int = 0
+    unsent: frozenset[str] = frozenset()
+
+
 class LoggedEnd(StrEnum):
     """The first thing in `inflight.events` that ends a connection that the session has accepted."""
 
@@ -261,6 +280,7 @@ class Facts:
     outages: list[Outage] = field(default_factory=list)
     suffered: list[Suffered] = field(default_factory=list)
     presence: list[SaidPresence] = field(default_factory=list)
+    campaigns: list[CampaignFacts] = field(default_factory=list)
 
 
 @dataclass(frozen=True, kw_only=True)

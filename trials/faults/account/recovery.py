@@ -52,7 +52,7 @@ def late_waits(facts: Facts) -> list[Wait]:
     returns = {client_id: _returns(device) for client_id, device in devices.items()}
     found = []
     for sent in facts.sent:
-        if sent.client_id not in devices or sent.due_s is not None:
+        if sent.client_id not in devices or sent.due_s is not None or sent.campaign:
             continue
         arrived_s = devices[sent.client_id].first_s.get(sent.payload)
         if arrived_s is None:
