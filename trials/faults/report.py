@@ -11,6 +11,7 @@ from rich.table import Table
 
 from trials.faults.account.account import outcomes
 from trials.faults.account.account_of_routing import came_before_subscribe, matches, owed, owed_to_group, publications
+from trials.faults.account.account_of_takeovers import waits
 from trials.faults.account.facts import FROM_DEVICE, Facts, LoggedEnd, Step, Violation
 from trials.faults.account.recovery import Recovery, recoveries, spread
 from trials.faults.log_reader import LogReader
@@ -29,6 +30,10 @@ def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, conso
     console.print(
         f"the engine was away for {lengths_s or 'no'} s, from the fault to the first micro-batch that began and ended after it"
     )
+    if facts.takeovers:
+        p50, most = spread(waits(facts.takeovers))
+        count = len(facts.takeovers)
+        console.print(f"{count} engines were killed while a standby waited; it worked after {p50:.1f} s, at most {most:.1f} s")
     if violations:
         console.print(_found(violations))
     for violation in violations[:SHOWN]:

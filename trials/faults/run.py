@@ -136,6 +136,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         ended_ids=reader.ended_ids(),
         outages=injector.outages,
         suffered=injector.suffered,
+        takeovers=injector.takeovers,
         presence=reader.presence(),
         campaigns=[begun.facts(reader.campaigns) for begun in campaigns.begun],
     )

@@ -7,7 +7,8 @@
 4. Wills: trials/faults/account/account_of_sessions.py, and the sessions that end there, too.
 5. Presence: trials/faults/account/account_of_presence.py.
 6. Campaigns: trials/faults/account/account_of_campaigns.py.
-7. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
+7. Takeovers by a standby: trials/faults/account/account_of_takeovers.py.
+8. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
 """
 
 from collections import Counter, defaultdict
@@ -20,6 +21,7 @@ from trials.faults.account import (
     account_of_routing,
     account_of_scheduling,
     account_of_sessions,
+    account_of_takeovers,
 )
 from trials.faults.account.account_of_scheduling import CANCELLED, NEVER_SENT, REPLACED
 from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
@@ -37,6 +39,7 @@ def violations(facts: Facts) -> list[Violation]:
         account_of_presence.violations(facts),
         account_of_campaigns.violations(facts),
         account_of_scheduling.violations(facts),
+        account_of_takeovers.violations(facts),
     )
     return [*_downlink(facts), *_receipts(facts), *_uplink(facts), *chain(*of_others)]
 

@@ -251,6 +251,18 @@ class Outage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Takeover:
+    """An engine was killed, and nothing else was done, while another one waited.
+
+    died_s: when. works_s: when the first micro-batch began after that. by_standby: the engine that had waited executed it.
+    """
+
+    died_s: float
+    works_s: float
+    by_standby: bool
+
+
+@dataclass(frozen=True, kw_only=True)
 class Suffered:
     """A fault that was carried out. ended_s: the process ran again, or was killed, or its connections or its disk were as before.
     alone: no other one was in its incident.
@@ -279,6 +291,7 @@ class Facts:
     ended_ids: frozenset[str] = frozenset()
     outages: list[Outage] = field(default_factory=list)
     suffered: list[Suffered] = field(default_factory=list)
+    takeovers: list[Takeover] = field(default_factory=list)
     presence: list[SaidPresence] = field(default_factory=list)
     campaigns: list[CampaignFacts] = field(default_factory=list)
 

@@ -61,6 +61,7 @@ class Part(StrEnum):
 
 ON_PROCESSES = frozenset({Kind.KILL, Kind.FREEZE, Kind.FREEZE_AND_KILL})
 ON_CONNECTIONS = frozenset({Kind.CUT, Kind.STALL, Kind.DELAY})
+KILLS = frozenset({Kind.KILL, Kind.FREEZE_AND_KILL})
 STOPS_ENGINE = frozenset({Victim.ENGINE, Victim.KAFKA, Victim.EXECUTOR})
 """Micro-batches wait for all of these."""
 
@@ -80,6 +81,8 @@ SUFFERS = {
 """Mosquitto without persistence forgets what it has confirmed to devices when it is killed."""
 GATEWAYS = (Victim.GATEWAY_A, Victim.GATEWAY_B)
 BRIDGES = (Victim.BRIDGE_A, Victim.BRIDGE_B)
+ENGINES = (Victim.ENGINE, Victim.STANDBY)
+"""Suffer together more often than other pairs, half of the time at the same moment."""
 
 _PAIRS = 0.4
 """Share of the incidents in which two processes suffer."""
@@ -134,7 +137,8 @@ def incidents(seed: int, victims: Collection[Victim], kinds: Collection[Kind]) -
         found = (first,)
         other = deal.of_another(first.victim) if dice.random() < _PAIRS else None
         if other is not None:
-            found = (first, _fault(dice, *other, after_s=dice.uniform(0.0, _LATEST_S)))
+            at_once = {first.victim, other[0]} == set(ENGINES) and dice.random() < 0.5
+            found = (first, _fault(dice, *other, after_s=0.0 if at_once else dice.uniform(0.0, _LATEST_S)))
         yield Incident(faults=found, rest_s=dice.uniform(0.0, _LONGEST_REST_S))
 
 
@@ -158,11 +162,11 @@ class _Deal:
         return self._left.pop()
 
     def of_another(self, victim: Victim) -> tuple[Victim, Kind] | None:
-        """The next one of another victim; None = there is none before the cards are shuffled again."""
-        for place in range(len(self._left) - 1, -1, -1):
-            if self._left[place][0] is not victim:
-                return self._left.pop(place)
-        return None
+        """The next one of another victim, for an engine of the other engine if there is one left; None = there is none before the
+        cards are shuffled again."""
+        places = [place for place in range(len(self._left) - 1, -1, -1) if self._left[place][0] is not victim]
+        twins = [place for place in places if victim in ENGINES and self._left[place][0] in ENGINES]
+        return self._left.pop((twins or places)[0]) if places else None
 
 
 def _fault(dice: random.Random, victim: Victim, kind: Kind, *, after_s: float = 0.0) -> Fault:

@@ -76,6 +76,14 @@ def test_an_engine_and_the_one_that_waits_die_alone_and_together() -> None:
     assert together == {engine, standby, engine | standby}
 
 
+def test_engine_and_standby_suffer_together_often_and_at_once() -> None:
+    found = itertools.islice(incidents(7, [*GATEWAYS, Victim.KAFKA, Victim.ENGINE, Victim.STANDBY], ON_PROCESSES), 300)
+    pairs = [each.faults for each in found if {fault.victim for fault in each.faults} == {Victim.ENGINE, Victim.STANDBY}]
+    assert len(pairs) > 20
+    at_once = sum(second.after_s == 0 for _, second in pairs)
+    assert 0.25 < at_once / len(pairs) < 0.75
+
+
 def test_connections_on_both_sides_of_gateways_and_bridges_suffer() -> None:
     hit = Counter((fault.victim, fault.part) for fault in faults(7, 400) if fault.kind in ON_CONNECTIONS)
     gateways = set(itertools.product(GATEWAYS, (Part.KAFKA, Part.DEVICES)))

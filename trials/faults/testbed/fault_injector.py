@@ -9,27 +9,34 @@ from functools import partial
 
 import psutil
 
-from trials.faults.account.facts import Outage, Suffered
-from trials.faults.plan.faults import ON_PROCESSES, STOPS_ENGINE, Fault, Incident, Kind
+from trials.faults.account.facts import Outage, Suffered, Takeover
+from trials.faults.plan.faults import KILLS, ON_PROCESSES, STOPS_ENGINE, Fault, Incident, Kind, Victim
 from trials.faults.testbed.testbed import Testbed
 
 
 class FaultInjector:
-    """suffered: what was done so far. outages: of the engine, by its own account of its micro-batches."""
+    """suffered: what was done so far. outages: of the engine, by its own account of its micro-batches. takeovers: after kills."""
 
     def __init__(self, testbed: Testbed) -> None:
         self.suffered: list[Suffered] = []
         self.outages: list[Outage] = []
+        self.takeovers: list[Takeover] = []
         self._testbed = testbed
 
     async def inject(self, incident: Incident) -> None:
         """Returns when it is over and the engine works again. Raises AssertionError when that takes very long."""
         began_s = time.time()
         alone = len(incident.faults) == 1
+        worker, has_standby = self._testbed.working_engine, self._testbed.has_standby
         async with asyncio.TaskGroup() as tasks:
             for fault in incident.faults:
                 tasks.create_task(self._inject(fault, alone=alone))
-        await self._testbed.until_engine_works(time.time())
+        died_s = time.time()
+        works_s = await self._testbed.until_engine_works(died_s)
+        (first, *_) = incident.faults
+        if alone and has_standby and first.victim is Victim.ENGINE and first.kind in KILLS:
+            by_standby = self._testbed.working_engine is not worker
+            self.takeovers.append(Takeover(died_s=died_s, works_s=works_s, by_standby=by_standby))
         if any(fault.victim in STOPS_ENGINE for fault in incident.faults):
             self.outages.append(Outage(began_s=began_s, ended_s=time.time()))
 

@@ -32,9 +32,13 @@ class FakeTestbed:
     def __init__(self, process: psutil.Process | None = None) -> None:
         self.calls: list[str] = []
         self._process = process
+        self.working_engine = self.next_engine = Victim.ENGINE
+        self.has_standby = False
 
-    async def until_engine_works(self, since_s: float) -> None:
+    async def until_engine_works(self, since_s: float) -> float:
         self.calls.append("the engine works")
+        self.working_engine = self.next_engine
+        return since_s + 2
 
     async def processes(self, fault: Fault) -> list[psutil.Process]:
         assert self._process is not None
@@ -96,6 +100,19 @@ def test_two_faults_of_an_incident_are_a_pair_and_one_outage() -> None:
     injector = inject(FakeTestbed(), fault(Kind.CUT, victim=Victim.ENGINE), fault(Kind.FULL_DISK, victim=Victim.KAFKA))
     assert [suffered.alone for suffered in injector.suffered] == [False, False]
     assert len(injector.outages) == 1
+
+
+@pytest.mark.processes
+def test_the_time_of_a_takeover_counts_from_the_kill(process: psutil.Process) -> None:
+    testbed = FakeTestbed(process)
+    testbed.has_standby, testbed.next_engine = True, Victim.STANDBY
+    killed = fault(Kind.KILL, victim=Victim.ENGINE)
+    (takeover,) = inject(testbed, killed).takeovers
+    assert takeover.by_standby
+    assert takeover.works_s - takeover.died_s == pytest.approx(2)
+    assert not inject(testbed, killed).takeovers[0].by_standby, "the same engine was back"
+    assert inject(testbed, killed, fault(Kind.CUT)).takeovers == []
+    assert inject(testbed, fault(Kind.FREEZE, victim=Victim.ENGINE)).takeovers == []
 
 
 @pytest.mark.parametrize("kind", [Kind.CUT, Kind.FULL_DISK, Kind.CLOCK_STEP, Kind.OPEN_TRANSACTION])

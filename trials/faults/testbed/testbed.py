@@ -20,7 +20,7 @@ from tests.integration.engine.spark_cluster import SparkCluster
 from tests.support.mosquitto import Mosquitto
 from tests.support.small_disk import SmallDisk
 from tests.support.waiting import until
-from trials.faults.plan.faults import SUFFERS, Fault, Kind, Part, Victim
+from trials.faults.plan.faults import ENGINES, SUFFERS, Fault, Kind, Part, Victim
 from trials.faults.testbed.clock import Clock, compiler
 from trials.faults.testbed.kafka import SupervisedKafka
 from trials.faults.testbed.open_transaction import OpenTransaction
@@ -135,7 +135,7 @@ class Testbed:
         pid = await until(lambda: self._pid(fault.victim), f"{fault.victim} runs", within_s=RECOVERY_S)
         try:
             process = psutil.Process(pid)
-            family = process.children(recursive=True) if fault.victim in (Victim.ENGINE, Victim.STANDBY) else []
+            family = process.children(recursive=True) if fault.victim in ENGINES else []
             jvm = [child for child in family if "java" in child.name()]
         except psutil.NoSuchProcess:
             return []
@@ -155,17 +155,36 @@ class Testbed:
     def transaction(self) -> OpenTransaction:
         return OpenTransaction(self.bootstrap_servers, self._messages)
 
-    async def until_engine_works(self, since_s: float) -> None:
-        """A micro-batch has begun and ended since then."""
+    @property
+    def working_engine(self) -> Victim | None:
+        """Returns the name under which the engine began that works now; None = it has not said so yet, or an earlier one has not
+        ended yet."""
+        found = [victim for victim in ENGINES if self._role(victim) == Victim.ENGINE]
+        return found[0] if len(found) == 1 else None
 
-        def works() -> bool:
+    @property
+    def has_standby(self) -> bool:
+        """Says that an engine waits, warm."""
+        return any(self._role(victim) == Victim.STANDBY for victim in ENGINES)
+
+    def _role(self, victim: Victim) -> str:
+        process = self._processes.get(victim)
+        return "" if process is None else process.role
+
+    async def until_engine_works(self, since_s: float) -> float:
+        """A micro-batch has begun and ended since then. Returns when it began, and the engine has said that it works."""
+
+        def works() -> float | None:
             batch = last_progress(self.directory / "engine")
-            return batch is not None and datetime.fromisoformat(batch.started).timestamp() > since_s
+            began_s = 0.0 if batch is None else datetime.fromisoformat(batch.started).timestamp()
+            return began_s if began_s > since_s and self.working_engine else None
 
         def log() -> str:
             return f"the engine works again:\n{tail(self._logs / f'{self._in_role(Victim.ENGINE)}.log')}"
 
-        await until(works, log, within_s=RECOVERY_S)
+        began_s = await until(works, log, within_s=RECOVERY_S)
+        assert began_s is not None
+        return began_s
 
     async def until_engine_refuses_a_new_topic(self) -> str:
         """Deletes the topic of the messages and makes it anew. Returns what the engine says when it stops.
@@ -193,8 +212,7 @@ class Testbed:
 
     def _in_role(self, victim: Victim) -> Victim:
         """Returns the name under which the process began that has this role now."""
-        standby = self._processes.get(Victim.STANDBY)
-        if victim not in (Victim.ENGINE, Victim.STANDBY) or standby is None or standby.role != Victim.ENGINE:
+        if victim not in ENGINES or self._role(Victim.STANDBY) != Victim.ENGINE:
             return victim
         return Victim.STANDBY if victim is Victim.ENGINE else Victim.ENGINE
 
