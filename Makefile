@@ -99,8 +99,8 @@ test-servers: jars ## The tests that start a Kafka or gateways of their own, or 
 	@$(call step,servers,$(BIN)/pytest -q -m "servers and not faults" -n 2 --dist loadfile --no-loadscope-reorder --durations=5 $(PROCESS_TESTS))
 
 .PHONY: test-unit
-test-unit: setup ## Only what needs neither Java nor other processes, with a tenth of the random examples: a minute
-	@HYPOTHESIS_PROFILE=few $(BIN)/pytest -q -m "not processes and not long" -n 2 --dist loadfile tests/unit tests/mutation $(SESSION_TESTS)
+test-unit: setup ## Only what needs neither Java nor other processes: a minute
+	@$(BIN)/pytest -q -m "not processes and not long" -n 2 --dist loadfile tests/unit tests/mutation $(SESSION_TESTS)
 
 .PHONY: test-faults
 test-faults: jars ## Kill engine, Kafka and archive at the worst moments; some minutes

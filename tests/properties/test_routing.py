@@ -1,6 +1,6 @@
 """Routing: who is subscribed gets every publication, once and in order, whatever the order of what happens (decision 41).
 
-Sessions, connections, tables and matchers are the real ones (tests/properties/routing/world.py). `make test` runs a hundred
+Sessions, connections, tables and matchers are the real ones (tests/properties/routing/world.py). `make test` runs fifty
 histories, `make properties` a thousand. `make mutation` shows that the model finds each rule that is missing.
 """
 

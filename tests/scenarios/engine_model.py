@@ -71,10 +71,11 @@ class EngineModel:
         self.now_ms = START_MS
         self.logs: dict[str, list[SinkRecord]] = {}
         self.devices: dict[str, Device] = {}
-        self.activations = 0
+        self.written: list[int] = []  # records, by activation
         self.crash_at: tuple[int, int] | None = None
         self._settings_of = SettingsOfClients(self.settings).of
         self._blobs: dict[str, bytes] = {}
+        self._deadlines_ms: dict[str, int] = {}
         self._pending: dict[str, list[SourceRecord]] = {}
         self._offsets: Counter[int] = Counter()
         self._copies = copies
@@ -83,6 +84,8 @@ class EngineModel:
         """Changes settings of the pipeline, from the next micro-batch on."""
         self.settings = replace(self.settings, **changes)
         self._settings_of = SettingsOfClients(self.settings).of
+        for client_id, session in self._sessions():
+            self._set_deadline(client_id, session.next_deadline_ms())
         return self
 
     # --- who writes into it -------------------------------------------------------------------------------------------------
@@ -120,7 +123,7 @@ class EngineModel:
     def run(self) -> Self:
         """Executes micro-batches until no session has anything to do at this time. Fails if that never happens."""
         for _ in range(3_000):
-            due = [client_id for client_id, deadline_ms in self._deadlines() if deadline_ms <= self.now_ms]
+            due = [client_id for client_id, deadline_ms in self._deadlines_ms.items() if deadline_ms <= self.now_ms]
             clients = list(dict.fromkeys([*self._pending, *due]))
             if not clients:
                 return self
@@ -132,7 +135,7 @@ class EngineModel:
         """Time passes, and the engine runs at every deadline on the way."""
         until_ms = self.now_ms + round(seconds * 1_000)
         while True:
-            soonest = min((deadline_ms for _, deadline_ms in self._deadlines()), default=until_ms + 1)
+            soonest = min(self._deadlines_ms.values(), default=until_ms + 1)
             if soonest > until_ms:
                 self.now_ms = until_ms
                 return self
@@ -144,9 +147,9 @@ class EngineModel:
         records.sort(key=lambda record: (record.source, record.partition, record.offset))
         first, second = self._execute(client_id, records), self._execute(client_id, records)  # Spark may do that
         assert first == second, "a re-executed activation wrote other records or left another state"
-        written, blob = first
-        self.activations += 1
-        if self.crash_at is not None and self.crash_at[0] == self.activations:
+        written, blob, deadline_ms = first
+        self.written.append(len(written))
+        if self.crash_at is not None and self.crash_at[0] == len(self.written):
             for record in written[: self.crash_at[1]]:  # these are in Kafka, the state is not: the same micro-batch runs again
                 self._deliver(record)
         for record in written:
@@ -156,9 +159,10 @@ class EngineModel:
             self._blobs.pop(client_id, None)
         else:
             self._blobs[client_id] = blob
+        self._set_deadline(client_id, deadline_ms)
 
-    def _execute(self, client_id: str, records: list[SourceRecord]) -> tuple[list[SinkRecord], bytes | None]:
-        """Returns what the activation writes, and the state it leaves; None = none."""
+    def _execute(self, client_id: str, records: list[SourceRecord]) -> tuple[list[SinkRecord], bytes | None, int | None]:
+        """Returns what the activation writes, the state it leaves (None = none), and the deadline of that."""
         settings, blob = self._settings_of(client_id), self._blobs.get(client_id)
         session = Session(client_id=client_id, settings=settings)
         if blob is not None:
@@ -166,7 +170,7 @@ class EngineModel:
         events = [event for record in records for event in to_events(record, self.settings, now_ms=self.now_ms)]
         commands = session.handle_all(events or [DeadlineReached()], now_ms=self.now_ms)
         written = to_records(commands, client_id=client_id, now_ms=self.now_ms, settings=self.settings)
-        return written, None if session.is_empty else encode_session(session)
+        return (written, None, None) if session.is_empty else (written, encode_session(session), session.next_deadline_ms())
 
     def _deliver(self, record: SinkRecord) -> None:
         topics, client_id = self.settings.topics, record.key.decode()
@@ -201,9 +205,11 @@ class EngineModel:
         )
         self._pending.setdefault(client_id, []).append(record)
 
-    def _deadlines(self) -> list[tuple[str, int]]:
-        found = [(client_id, session.next_deadline_ms()) for client_id, session in self._sessions()]
-        return [(client_id, deadline_ms) for client_id, deadline_ms in found if deadline_ms is not None]
+    def _set_deadline(self, client_id: str, deadline_ms: int | None) -> None:
+        if deadline_ms is None:
+            self._deadlines_ms.pop(client_id, None)
+        else:
+            self._deadlines_ms[client_id] = deadline_ms
 
     def _sessions(self) -> list[tuple[str, Session]]:
         return [(c, decode_session(blob, client_id=c, settings=self._settings_of(c))) for c, blob in self._blobs.items()]

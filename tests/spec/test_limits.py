@@ -313,7 +313,6 @@ def test_an_id_is_in_use_until_pubcomp() -> None:
 
 
 @pytest.mark.no_cover  # it takes long, and reaches no line of its own
-@pytest.mark.no_cover
 def test_no_more_messages_are_in_flight_than_there_are_packet_ids() -> None:
     """max_inflight = 0 with a prefetch must not ask for a 32,768th id."""
     s = Scenario(max_inflight=0, prefetch=10, max_mqueue_len=0, max_mqueue_bytes=0).connect()

@@ -199,6 +199,7 @@ def test_the_attempt_that_the_wire_had_no_slot_for_is_given_back() -> None:
 
 
 @pytest.mark.no_cover
+@pytest.mark.no_cover  # it takes long, and reaches no line of its own
 def test_no_more_messages_are_in_flight_than_there_are_free_ids() -> None:
     s = giving_up(max_inflight=0, max_mqueue_len=0).connect(version=4).submit("a", qos=2).after(RETRY_S)
     with s.micro_batch():

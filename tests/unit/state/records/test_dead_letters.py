@@ -133,14 +133,14 @@ def test_what_was_too_large_is_cut_to_a_record_that_kafka_takes() -> None:
     assert record_bytes(record) < LIMITS.max_record_bytes
 
 
-def test_a_million_empty_headers_make_a_dead_letter_that_kafka_takes() -> None:
-    given = [Header("mqtt-topic", b"t"), Header("expiration", b"0"), *[Header("", b"")] * 1_500_000]
+def test_too_many_empty_headers_make_a_dead_letter_that_kafka_takes() -> None:
+    given = [Header("mqtt-topic", b"t"), Header("expiration", b"0"), *[Header("", b"")] * 15_000]
     refused = message_event(given, b"p", accepted_ms=1, default_message_id="m-0-7", limits=LIMITS)
     assert isinstance(refused, MessageRefused)
-    assert "the headers have 48000086 bytes" in refused.detail
+    assert "the headers have 480086 bytes" in refused.detail
     record = dead_letter(refused.message, refused.detail)
     assert record_bytes(record) < 10_000
-    assert headers_of(record)["x-truncated-from-headers"] == b"1500004"
+    assert headers_of(record)["x-truncated-from-headers"] == b"15004"
     assert (headers_of(record)["message-id"], record.value) == (b"m-0-7", b"p")
 
 
