@@ -82,7 +82,7 @@ test: jars ## Lint, types, layers and the tests that share one Kafka and one Spa
 		'tests of the session' '$(coverage)' types '$(BIN)/mypy' layers '$(BIN)/lint-imports'
 
 TEST_PROCESSES := 5
-everywhere := not servers and not interop and not rabbitmq and not faults and not slow and not wheel
+everywhere := not servers and not interop and not rabbitmq and not faults and not slow and not wheel and not containers
 
 PROCESS_TESTS := tests/integration tests/spark
 
@@ -147,6 +147,10 @@ examples: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## Run ev
 .PHONY: test-wheel
 test-wheel: jars ## The built wheel in a virtual environment of its own: import, command, `inflight up`
 	@$(call step,wheel,$(BIN)/pytest -m wheel)
+
+.PHONY: test-containers
+test-containers: setup ## Build the image, start docker-compose.yml and send a message; says that it was not run where no container engine is
+	@$(call step,containers,$(BIN)/pytest -q -rs -m containers tests/integration/up/test_containers.py)
 
 .PHONY: interop-tools
 interop-tools:

@@ -1,11 +1,12 @@
 """The files of conf/cluster fit together: what they name exists, and their configuration is one that Inflight takes.
 
-There is no Docker here: that containers start from these files is not tested. What the processes do together is, without
-containers (tests/integration/engine/test_three_brokers.py).
+This is a dry run: no container is started. tests/integration/up/test_containers.py starts docker-compose.yml where a container
+engine answers, and tests/integration/engine/test_three_brokers.py runs the processes of conf/cluster without containers.
 """
 
 import ipaddress
 import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -151,3 +152,24 @@ def test_prometheus_looks_where_the_processes_serve_their_numbers() -> None:
     assert jobs.keys() == {job["job_name"] for job in alone["scrape_configs"]}, "the alerts go by these names"
     assert metrics.host == "0.0.0.0"
     assert set(configuration["rule_files"]) <= {target for _, target in mounts()}
+
+
+def test_the_image_gets_all_that_its_build_needs_and_that_is_there() -> None:
+    lines = (ROOT / "conf" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copied = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
+    assert [source for source in copied if not (ROOT / source).exists()] == []
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
+    needed = {*wheel["packages"], *wheel.get("force-include", {}), project["project"]["readme"], "requirements.txt"}
+    assert {Path(path).parts[0] for path in needed} <= set(copied)
+
+
+def test_the_services_for_one_machine_have_valid_commands() -> None:
+    """docker-compose.yml, which `make test-containers` starts where a container engine answers."""
+    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
+    ours = {name: service["command"] for name, service in services.items() if service["image"] == "inflight:dev"}
+    assert ours.keys() == {"topics", "engine", "standby", "gateway"}
+    for command in ours.values():
+        shown = CliRunner().invoke(app, [command[0], "--help"])
+        assert shown.exit_code == 0
+        assert all(option in shown.output for option in command[1:])
