@@ -1,4 +1,4 @@
-"""Inflight delivers messages between Kafka and MQTT devices, and does not lose them.
+"""Inflight delivers messages between Kafka and MQTT devices, accounts for every one, and loses none.
 
 What a backend imports: `from inflight import Producer, Uplink, Receipts` (docs/guides/backend.md) and `Presence`
 (docs/guides/presence.md), without Java and Spark.

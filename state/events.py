@@ -298,5 +298,5 @@ QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
 """Requests about a session that may be unreadable, so the session does not get them (state/dead_letters/quarantine.py)."""
 LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest
 MessageEvent: TypeAlias = MessageSubmitted | MessageRefused | CancelRequested
-"""What a record of `inflight.messages` becomes."""
+"""The events that a record of `inflight.messages` becomes."""
 Event: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageEvent | DeadlineReached

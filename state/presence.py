@@ -13,7 +13,7 @@ from state.connection import SessionConnection
 
 
 class PresenceState(NamedTuple):
-    """What a change of is announced.
+    """The part of a session of which a change is announced.
 
     Attributes:
         connection_id: The present connection; 0 = offline.

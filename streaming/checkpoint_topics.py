@@ -30,7 +30,7 @@ _log: Final = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointUse:
-    """What a query reads into its checkpoint.
+    """A query's use of its topics: it reads them into its checkpoint.
 
     lost: what is gone with the records, for people. cure: what to do if its topics were made anew or have lost records.
     accept: how to go on without records that Kafka has deleted; empty = not at all. is_loss_accepted: that was chosen.

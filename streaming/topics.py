@@ -34,7 +34,7 @@ _TIMESTAMP_TYPE: Final = "message.timestamp.type"
 _SHORT_LIVED: Final = ("commands", "wake_ups")
 _MINIMUM_COMMANDS_RETENTION_MS: Final = 10 * 60_000
 _COMMANDS_RETENTION_MS: Final = DAY
-"""What no gateway has read by then is sent again by the session."""
+"""A command that no gateway has read by then is sent again by the session."""
 _PARTITIONS: Final = {
     "throttle": 4,
     "leases": 1,

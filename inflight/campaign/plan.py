@@ -19,7 +19,7 @@ class InvalidCampaign(InflightError):
 
 
 class Addressees(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Whom a campaign addresses: all clients that one of these names.
+    """The clients that a campaign addresses: all that one of these names.
 
     Attributes:
         list: Client ids.

@@ -119,7 +119,7 @@ class ThrottleFollower:
             consumer.assign([TopicPartition(self._topic, number, first) for number, (first, _) in ends.items()])
             unread = {number for number, (first, end) in ends.items() if first < end}
             found: list[tuple[bytes | None, bytes | None]] | None = []
-            """What was read before the end of all partitions; None = the table is known."""
+            """Records that were read before the end of all partitions; None = the table is known."""
             deadline_s = time.monotonic() + _READ_TO_END_S
             while not self._stopping.is_set():
                 if found is not None and not unread:

@@ -1,4 +1,4 @@
-"""What the fast path may be told: the keys of [fast_path]."""
+"""The settings of the fast path: the keys of [fast_path]."""
 
 from dataclasses import dataclass
 

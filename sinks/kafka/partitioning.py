@@ -1,4 +1,4 @@
-"""Which partition a key has: the one that Kafka's own default partitioner says, so that everybody who asks agrees."""
+"""Computes the partition of a key as Kafka's own default partitioner does, so that everybody who asks agrees."""
 
 from confluent_kafka import murmur2
 

@@ -29,7 +29,7 @@ def _check_reason(outcome: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What becomes of messages that die in the queues of some clients; the highest priority holds, alone."""
+    """Decides what becomes of messages that die in the queues of some clients; the highest priority holds, alone."""
 
     name: str = Setting("for people", min_length=1, is_required=True).default("default")
     clients: str = Setting("pattern of client ids: * any text, ? one character, [ab] one of these", min_length=1).default("*")

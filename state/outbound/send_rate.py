@@ -8,7 +8,7 @@ cost none: the window limits them.
 from typing import Final
 
 _MESSAGE: Final = 1_000
-"""What a message costs, in thousandths."""
+"""Tokens that a message costs, in thousandths."""
 
 
 class SendRate:

@@ -74,12 +74,12 @@ _SHOWN_VALUE_BYTES: Final = 1_024
 _MAX_DETAIL_BYTES: Final = 4_096
 """A client's reason string alone may have 64 KiB."""
 _OWN_HEADERS_BYTES: Final = 1_024
-"""What a valid message may have beyond `max_headers_bytes`: its position as id, and the longer names of a foreign history."""
+"""Bytes of a valid message beyond `max_headers_bytes`: its position as id, and the longer names of a foreign history."""
 _MARKERS_BYTES: Final = 256
 _RECORD_BYTES: Final = 128
-"""What a record and its batch take at most beside key, value and headers."""
+"""Bytes that a record and its batch take at most beside key, value and headers."""
 _KAFKA_HEADER_BYTES: Final = 10
-"""What a header takes at most beside name and value."""
+"""Bytes that a header takes at most beside name and value."""
 _PART: Final = 4
 """The message's headers, and its history, get at most this part of a record that is too small for all."""
 _DEATH_OVERHEAD_BYTES: Final = 160

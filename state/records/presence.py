@@ -46,7 +46,7 @@ class PresenceRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GonePresence(msgspec.Struct, frozen=True, kw_only=True):
-    """What the headers of a record without a value say: the session has ended.
+    """The headers of a record without a value, which says that the session has ended.
 
     Attributes:
         since_ms: 0 = not known.

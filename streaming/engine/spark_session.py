@@ -30,7 +30,7 @@ _AT_LAUNCH: Final = (
     *("spark.master", "spark.driver.", "spark.jars", "spark.files", "spark.archives", "spark.submit."),
     *("spark.yarn.", "spark.kerberos."),
 )
-"""What spark-submit reads itself: how to start the JVM, what to fetch before, and how to log in to Hadoop."""
+"""Options that spark-submit reads itself: how to start the JVM, what to fetch before, and how to log in to Hadoop."""
 _LISTS: Final = {"spark.jars": ",", "spark.driver.extraClassPath": os.pathsep, _JAVA_OPTIONS: " "}
 _DAEMON: Final = "streaming.engine.operator.worker_daemon"
 """Named and not imported: the driver needs nothing of it. On other machines the daemon may not find our packages."""

@@ -32,7 +32,7 @@ class Whereabouts(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFate:
-    """What has become of a message with one client. sentence: for people, without a full stop."""
+    """The fate of a message with one client. sentence: for people, without a full stop."""
 
     client_id: str
     whereabouts: Whereabouts

@@ -17,7 +17,7 @@ from pyspark.errors import PySparkException
 from pyspark.logger import PySparkLogger
 
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
-"""What a call into Spark may raise: Spark refuses what was asked, or the JVM failed or is gone."""
+"""Errors that a call into Spark may raise: Spark refuses what was asked, or the JVM failed or is gone."""
 
 _LOGS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark logs each error of a query as JSON with the stack of the JVM, and raises it too."""

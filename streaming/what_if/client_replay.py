@@ -87,7 +87,7 @@ class UnderstoodActivation(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class RunResult:
-    """What became of the messages in the period."""
+    """The outcomes of the messages in the period."""
 
     outcomes: dict[MessageId, list[str]]
     ended_ms: list[tuple[int, str]]

@@ -75,7 +75,7 @@ class Flow(msgspec.Struct, kw_only=True):
 
 
 class Comparison(msgspec.Struct, kw_only=True):
-    """What the replay of some clients has found.
+    """The findings of the replay of some clients.
 
     Attributes:
         groups: By the pattern of client ids.

@@ -42,7 +42,7 @@ _LEAST_TASKS: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """What is compared, in ms since 1970.
+    """The period that is compared, in ms since 1970.
 
     Attributes:
         since_ms: None = from the first record that Kafka has.
@@ -56,7 +56,7 @@ class Period:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfAnswer:
-    """What the job has found.
+    """The findings of the job.
 
     Attributes:
         batches: Micro-batches in the period.

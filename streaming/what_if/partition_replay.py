@@ -44,7 +44,7 @@ _decode_rows: Final = msgspec.json.Decoder(list[_LedgerRow]).decode
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfTask:
-    """What each Python worker gets.
+    """The task of each Python worker.
 
     Attributes:
         present, other: The settings that were in force, and the others.

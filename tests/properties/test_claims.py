@@ -103,7 +103,7 @@ class ClaimsModel(RuleBasedStateMachine):
         self.read = [0, 0]
         self.known: dict[int, Connecting] = {}
         self.output: list[Command] = []
-        """What the engine has decided, and nobody has read."""
+        """Commands that the engine has decided, and nobody has read."""
         self.submitted: set[str] = set()
         self.receipts: dict[str, Outcome] = {}
         self.accepted: set[int] = set()

@@ -583,7 +583,7 @@ class SessionModel(RuleBasedStateMachine):
         return name not in self.keys and name not in self.due_ms
 
     def _check_key(self, publish: SendPublish, name: str) -> None:
-        """Of the same QoS and priority. A message with another one does not wait for those before it."""
+        """Holds for one QoS and priority. A message with another one does not wait for those before it."""
         if name in self.due_ms:
             return
         key, number = (self.keys[name], publish.qos == QoS.AT_MOST_ONCE, self.submitted[name].priority), int(name[1:])

@@ -1,4 +1,4 @@
-"""What backends are told of a client's connections: state/presence.py, docs/guides/presence.md."""
+"""Backends are told of a client's connections: state/presence.py, docs/guides/presence.md."""
 
 from typing import Any
 

@@ -304,8 +304,8 @@ def test_a_tombstone_does_not_swallow_the_same_content_published_anew() -> None:
 
 
 def test_after_a_late_pubrel_the_same_content_is_a_new_publication() -> None:
-    """[MQTT-4.3.3-12] Who has sent PUBREL does not repeat the publication: DUP=1 says only that the first try of the new one
-    was lost."""
+    """[MQTT-4.3.3-12] A client that has sent PUBREL does not repeat the publication: DUP=1 says only that the first try of the
+    new one was lost."""
     s = Scenario().connect().publish(5, "a").after(300).pubrel(5)
     assert s.ledger[-1] == "publication_released"
     assert dict(s.session.inbound.awaiting_rel.tombstones) == {}

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from docs.generate.files import stale
 from inflight.cli import app
+from sinks.mqtt.connection.fast_path import OfferHold, OfferRefusal
 
 ROOT = Path(__file__).parent.parent.parent
 COMPLIANCE = ROOT / "docs" / "project" / "spec_compliance.md"
@@ -223,6 +224,21 @@ def sentences(text: str) -> list[str]:
 @pytest.mark.parametrize("page", FOR_NEWCOMERS)
 def test_no_sentence_for_newcomers_has_more_than_thirty_words(page: str) -> None:
     assert [sentence for sentence in sentences(TEXTS[page]) if len(re.findall(r"[\w'’-]+", sentence)) > MOST_WORDS] == []
+
+
+def test_a_docstring_begins_with_a_verb_or_its_subject() -> None:
+    """A beginning such as "Of" or "What" makes a reader look for the sentence to which it belongs."""
+    beginning = re.compile(r'"""(?:Of|Also|Than|Who|Whom|What|Which|That) ')
+    code = {name: text for name, text in TEXTS.items() if name.endswith(".py")}
+    assert len(code) > 500
+    assert [
+        f"{name}: {line.strip()}" for name, text in code.items() for line in text.splitlines() if beginning.match(line.strip())
+    ] == []
+
+
+def test_the_page_of_gateways_has_every_reason_of_the_fast_path() -> None:
+    page = TEXTS["docs/operate/gateways.md"]
+    assert [reason for reason in (*OfferRefusal, *OfferHold) if f"`{reason}`" not in page] == []
 
 
 def test_the_front_page_is_short() -> None:

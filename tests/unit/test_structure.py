@@ -160,7 +160,7 @@ PRINTS = re.compile(r"""(?<![.\w])print\( | typer\.(?:echo|secho) | sys\.(?:stdo
 READS_MARKUP = re.compile(
     r"""\b(?:Console|Text)\( | \b(?:Live|Progress)\((?!.*console=) | rich\.markup | from_markup""", re.VERBOSE
 )
-"""What prints with a console of its own, which would read markup and emoji codes, or text that is not escaped."""
+"""Modules that print with a console of its own, which would read markup and emoji codes, or text that is not escaped."""
 
 
 def prints(text: str) -> bool:

@@ -300,7 +300,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=1883)
     parser.add_argument("--seconds", type=float, default=20.0)
     parser.add_argument("--kafka", default="", help="bootstrap servers, for the attacks with messages to the attackers")
-    parser.add_argument("--size", type=int, help="in place of what is usual for this attack")
+    parser.add_argument("--size", type=int, help="instead of what is usual for this attack")
     arguments = parser.parse_args()
     size = arguments.size or ATTACKS[arguments.name].size
     address = (arguments.host, arguments.port)

@@ -16,7 +16,7 @@ MOST_KEY_BYTES: Final = 1_025
 """The bytes of a key that are read: enough to see that it is no client id."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
-"""Of a batch, magic 2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and greatest
+"""A batch's header, magic 2: base offset, length, leader epoch, magic, CRC, attributes, last offset delta, first and greatest
 timestamp, producer id and epoch, sequence, number of records."""
 _BEFORE_LENGTH: Final = 12
 _MAGIC: Final = 2

@@ -34,7 +34,7 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """What an engine calls that may have to wait. on_wait: when it waits. on_takeover: when the checkpoint is its own."""
+    """The calls of an engine that may have to wait. on_wait: when it waits. on_takeover: when the checkpoint is its own."""
 
     on_wait: Callable[[], None] = _nothing
     on_takeover: Callable[[], None] = _nothing

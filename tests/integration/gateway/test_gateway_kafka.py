@@ -128,7 +128,7 @@ def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: Gatew
 
 
 def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: GatewaySettings) -> None:
-    """What each gateway says of the session is what the log says, and the session finds it true."""
+    """Each gateway says of the session what the log says, and the session finds it true."""
     servers, name = settings.bootstrap_servers, settings.uplink_topic.removesuffix(".uplink")
     topics = {kind: f"{name}.{kind}-of-sessions" for kind in ("subscriptions", "retained", "publications", "leases")}
     create_topics(servers, *topics.values(), partitions=2, message_timestamp_type="LogAppendTime")

@@ -29,7 +29,7 @@ def changes(up: SharedUp) -> Iterator["Changes"]:
 
 
 class Changes:
-    """What the topic says of single clients; other tests run beside this one."""
+    """Reads what the topic says of single clients; other tests run beside this one."""
 
     def __init__(self, presence: Presence) -> None:
         self.presence = presence

@@ -184,7 +184,7 @@ class SessionRow:
 
 
 class Status(StrEnum):
-    """What `inflight.presence` says of a client."""
+    """The record of `inflight.presence` about a client."""
 
     ONLINE = "online"
     OFFLINE = "offline"

@@ -1,4 +1,4 @@
-"""What the command says where an extra is not installed."""
+"""The command says what to do where an extra is not installed."""
 
 import sys
 import tomllib

@@ -1,4 +1,4 @@
-"""Which receipt ends which delivery, and what ends those without one."""
+"""A receipt ends its delivery, and other things end those without one."""
 
 import asyncio
 from types import SimpleNamespace

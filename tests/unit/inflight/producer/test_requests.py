@@ -1,4 +1,4 @@
-"""Which publication answers which request."""
+"""A publication answers the request that it belongs to."""
 
 import pytest
 

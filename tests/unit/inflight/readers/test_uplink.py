@@ -1,4 +1,4 @@
-"""What a loop over `Uplink` gets, and which offset its group continues with."""
+"""A loop over `Uplink` gets publications, and its group continues at an offset."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""What the engine writes to the ledger about its micro-batches."""
+"""The engine writes to the ledger what its micro-batches have read."""
 
 import json
 from typing import Any

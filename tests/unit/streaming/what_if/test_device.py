@@ -1,4 +1,4 @@
-"""What a device answers in a replay, rule by rule (streaming/what_if/device.py)."""
+"""A device answers in a replay, rule by rule (streaming/what_if/device.py)."""
 
 import pytest
 

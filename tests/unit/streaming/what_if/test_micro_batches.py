@@ -1,4 +1,4 @@
-"""Which micro-batch read a record, with and without the engine's own word."""
+"""Finds the micro-batch that read a record, with and without the engine's own word."""
 
 from itertools import pairwise
 

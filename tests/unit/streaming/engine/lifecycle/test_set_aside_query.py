@@ -35,7 +35,7 @@ class Query:
 
 @dataclass
 class World:
-    """What SessionsQuery uses. bombs: how often a plan must be shortened. done: what was done, in order."""
+    """A query as SessionsQuery uses it. bombs: how often a plan must be shortened. done: what was done, in order."""
 
     bombs: int = 0
     done: list[str] = field(default_factory=list)
