@@ -251,6 +251,27 @@ def test_every_test_that_the_page_of_verification_names_exists() -> None:
     assert sorted(path for path in named if not (ROOT / path).exists()) == []
 
 
+DECISIONS = [page for page in PAGES if re.match(r"docs/decisions/\d", page)]
+
+
+@pytest.mark.parametrize("page", DECISIONS)
+def test_a_decision_has_status_date_and_what_it_supersedes(page: str) -> None:
+    title, _, facts = TEXTS[page].split("\n")[:3]
+    assert title.startswith(f"# {int(Path(page).name[:4])}. ")
+    assert re.fullmatch(
+        r"\*\*Status:\*\* (in force|replaced by ).*\. \*\*Date:\*\* \d{4}-\d\d-\d\d\. \*\*Supersedes:\*\* .+\.", facts
+    )
+    assert all(f"**{part}" in TEXTS[page] for part in ("Context", "Decision")), "say what was the case, and what holds now"
+
+
+@pytest.mark.parametrize("page", DECISIONS)
+def test_a_decision_is_once_in_the_index_and_in_the_navigation(page: str) -> None:
+    name = Path(page).name
+    rows = re.findall(rf"^\| (\d+) \| \[[^\]]+\]\({name}\) \| .+ \|$", TEXTS["docs/decisions/README.md"], flags=re.MULTILINE)
+    assert [int(number) for number in rows] == [int(name[:4])]
+    assert NAVIGATION.count(f" decisions/{name}\n") == 1
+
+
 def test_a_test_runs_every_example() -> None:
     examples = [Path(name).name for name in TEXTS if name.startswith("examples/")]
     running = "".join(text for name, text in TEXTS.items() if name.startswith("tests/integration/"))
