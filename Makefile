@@ -178,7 +178,7 @@ $(INTEROP)/node_modules/mqtt/package.json: | interop-tools
 
 .PHONY: docs
 docs: $(SITE)/.installed ## Build the site of docs/ into build/site: every link and anchor is checked, and nothing is loaded from elsewhere
-	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs build --strict --quiet
 	if grep -rnoE '(src=|<link rel="(stylesheet|preload|preconnect|icon)"[^>]* href=)"?(https?:)?//[^"> ]*|url\((https?:)?//[^)]*' build/site --include=*.html --include=*.css; then
 		echo "the site loads these from elsewhere" >&2; exit 1
 	fi
@@ -190,7 +190,7 @@ references: setup ## Write the pages of docs/ that are made from the code, and p
 
 .PHONY: docs-serve
 docs-serve: $(SITE)/.installed ## Show the site at http://127.0.0.1:8000, and show it again after each change of a page
-	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/mkdocs serve --strict
+	@NO_MKDOCS_2_WARNING=1 $(SITE)/bin/python -m mkdocs serve --strict
 
 # What builds the site is in an environment of its own: nothing else needs it.
 $(SITE)/.installed: docs/generate/requirements.txt

@@ -30,7 +30,7 @@ Every key, as the code declares it. `inflight config --comments` prints the same
 - Durations: `500ms`, `30s`, `2h`, `1h30m`, `never`; a bare number is milliseconds. Sizes: `256KiB`, `1MiB`; a bare number is bytes.
 - A wrong key or value stops the start. The error names the place, what is allowed, and the key that was probably meant.
 
-"Reloaded by" names the processes that take a changed value from their file while they run. All others need a restart. [configure.md](../operate/configure.md) has the rules of a reload.
+"Reloaded by" names the processes that take a changed value from their file while they run. A key without it needs a restart. [configure.md](../operate/configure.md) has the rules of a reload.
 """
 _SESSION_FIELDS: Final = frozenset(field.name for field in fields(SessionSettings))
 
@@ -61,19 +61,16 @@ def _tables(name: str, section: type[Section], reloaded_by: tuple[str, ...], *, 
             is_inner_list = get_origin(field.annotation) is tuple
             nested.append((f"{name}.{key}", inner[0], processes, is_inner_list))
             continue
-        rows.append(
-            (
-                code(key),
-                code(_default(section, key, field)),
-                _allowed(field),
-                ", ".join(processes),
-                linked(sentence(setting.meaning)),
-            )
-        )
+        reloaded = f" Reloaded by {' and '.join(processes)}." if processes else ""
+        rows.append((code(key), code(_default(section, key, field)), _allowed(field), linked(sentence(setting.meaning)), reloaded))
     title = f"[[{name}]]" if is_list else f"[{name}]"
     yield f"\n{'###' if '.' in name else '##'} {title}\n\n{linked(sentence(document))}\n"
     if rows:
-        yield table(("key", "default", "allowed", "reloaded by", "meaning"), rows)
+        in_common = rows[0][-1] if len({reloaded for *_, reloaded in rows}) == 1 else ""
+        if in_common:
+            yield f"Each key:{in_common.lower()}\n"
+        cells = [(*shown, meaning if in_common else meaning + reloaded) for *shown, meaning, reloaded in rows]
+        yield table(("key", "default", "allowed", "meaning"), cells)
     for inner_name, inner_section, processes, is_inner_list in nested:
         yield from _tables(inner_name, inner_section, processes, is_list=is_inner_list)
 
