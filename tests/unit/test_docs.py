@@ -185,6 +185,13 @@ def test_every_page_in_a_folder_of_the_site_is_in_its_navigation() -> None:
     assert [page for page in pages if f" {page}\n" not in NAVIGATION] == []
 
 
+def test_a_warning_of_the_site_is_an_error() -> None:
+    """With `--quiet` mkdocs neither shows nor counts its warnings, and `--strict` finds none."""
+    (build,) = re.findall(r"mkdocs build .*", TEXTS["Makefile"])
+    assert "--strict" in build
+    assert "--quiet" not in build.partition("#")[0]
+
+
 def test_the_site_names_the_version_of_the_package() -> None:
     (version,) = re.findall(r'^version = "(.+)"$', TEXTS["pyproject.toml"], flags=re.MULTILINE)
     assert re.findall(r"Inflight (\d\S*?),?(?: |$)", NAVIGATION, flags=re.MULTILINE) == [version, version]
