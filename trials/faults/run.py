@@ -212,7 +212,7 @@ class _Run:
             await asyncio.sleep(incident.rest_s)
 
     async def _until_messages_flow(self, within_s: float) -> None:
-        """Waits until few of the last minute's messages to kept sessions are late, or the time is over."""
+        """Waits until few of the last minute's messages to kept sessions are late and a standby waits, or the time is over."""
         kept = {
             device.facts.client_id: device.facts for device in self._devices if device.facts.character.keeping is Keeping.KEPT
         }
@@ -225,7 +225,7 @@ class _Run:
 
         until_s = time.monotonic() + within_s
         await asyncio.sleep(LATE_S)
-        while waiting() > _FEW and time.monotonic() < until_s:  # noqa: ASYNC110
+        while (waiting() > _FEW or not self._injector.is_complete) and time.monotonic() < until_s:  # noqa: ASYNC110
             await asyncio.sleep(_LOOK_S)
 
     async def _until_settled(self) -> None:

@@ -10,12 +10,14 @@ from rich.console import Console
 from trials.faults import report
 from trials.faults.account.account import DELIVERED, outcomes
 from trials.faults.account.account_of_routing import owed, publications
-from trials.faults.account.facts import LoggedEnd, Step
+from trials.faults.account.account_of_scheduling import CANCELLED, REPLACED
+from trials.faults.account.facts import LoggedEnd, Status, Step
 from trials.faults.plan.faults import Kind
 from trials.faults.run import Result, Settings, judge, keep, run
 from trials.faults.testbed.shape import Shape
 
 SEED = 23
+STANDBY_SEED = 7
 FAULTS = 8
 SECONDS = 300.0
 """Seconds, more than the runs take."""
@@ -45,6 +47,19 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
     assert ends == {LoggedEnd.GOODBYE, LoggedEnd.OTHER}
     assert {publication.qos for device in result.facts.devices for publication in device.publications} == {1, 2}
     assert any(row.step is Step.SESSION_ENDED for row in result.facts.sessions)
+    assert {said.status for said in result.facts.presence} == set(Status)
+    assert any(campaign.kills for campaign in result.facts.campaigns)
+    assert {REPLACED, CANCELLED} <= outcomes(result.facts.receipts).keys()
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(900)
+def test_kills_of_engine_and_standby_lose_double_and_forget_nothing(tmp_path: Path) -> None:
+    """The first kill is the engine's, and the standby has its work."""
+    settings = Settings(seed=STANDBY_SEED, seconds=SECONDS, faults=FAULTS, kinds=frozenset({Kind.KILL}), shape=Shape.STANDBY)
+    facts = carried_out(settings, tmp_path).facts
+    assert {suffered.fault.victim for suffered in facts.suffered} == Shape.STANDBY.victims
+    assert facts.takeovers
 
 
 @pytest.mark.faults

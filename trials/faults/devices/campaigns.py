@@ -5,6 +5,7 @@ Who sends, what was sent, and to whom is in `inflight.campaigns`: the next proce
 
 import asyncio
 import contextlib
+import os
 import random
 import signal
 import sys
@@ -124,8 +125,9 @@ class Campaigns:
                     await asyncio.wait_for(process.wait(), None if stop.is_set() else self._dice.uniform(*_LIVES_S))
             finally:
                 if process.returncode is None:
-                    process.send_signal(signal.SIGKILL)
+                    with contextlib.suppress(ProcessLookupError):  # it has just ended
+                        os.kill(process.pid, signal.SIGKILL)
+                        begun.kills += 1
                     await process.wait()
-                    begun.kills += 1
             log.seek(begins)
             return log.read()

@@ -11,6 +11,7 @@ import psutil
 
 from trials.faults.account.facts import Outage, Suffered, Takeover
 from trials.faults.plan.faults import KILLS, ON_PROCESSES, STOPS_ENGINE, Fault, Incident, Kind, Victim
+from trials.faults.testbed.shape import Shape
 from trials.faults.testbed.testbed import Testbed
 
 
@@ -22,6 +23,11 @@ class FaultInjector:
         self.outages: list[Outage] = []
         self.takeovers: list[Takeover] = []
         self._testbed = testbed
+
+    @property
+    def is_complete(self) -> bool:
+        """Says that a standby waits, where there is to be one."""
+        return self._testbed.has_standby or self._testbed.shape is not Shape.STANDBY
 
     async def inject(self, incident: Incident) -> None:
         """Returns when it is over and the engine works again. Raises AssertionError when that takes very long."""

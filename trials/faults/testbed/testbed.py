@@ -35,14 +35,14 @@ _DISK_BYTES = 1 << 30
 
 
 class Testbed:
-    """Runs all processes of a run, in a directory of their own."""
+    """Runs all processes of a run, in a directory of their own. shape: which they are."""
 
     __test__ = False  # its name begins as pytest's test classes do
 
     def __init__(self, directory: Path, shape: Shape = Shape.LOCAL) -> None:
         """Raises MissingPrerequisite where Mosquitto is needed and not installed."""
         self.directory = directory
-        self._shape = shape
+        self.shape = shape
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
         self._kafka = SupervisedKafka(directory, shape.on_kafka)
@@ -83,7 +83,7 @@ class Testbed:
                 for proxy in self._proxies.values():
                     await stack.enter_async_context(proxy)
                 await stack.enter_async_context(self._kafka)
-                if self._shape is Shape.CLUSTER:
+                if self.shape is Shape.CLUSTER:
                     self._cluster = disks.enter_context(SparkCluster(self.directory / "cluster", workers=2))
                 await self._start(stack)
                 yield
@@ -95,17 +95,17 @@ class Testbed:
     async def _start(self, stack: AsyncExitStack) -> None:
         config = self.directory / "inflight.toml"
         config.write_text(PROFILES, encoding="utf-8")
-        settings = load_settings(config, [*self._shape.overrides, f"kafka.bootstrap_servers={self.bootstrap_servers}"])
+        settings = load_settings(config, [*self.shape.overrides, f"kafka.bootstrap_servers={self.bootstrap_servers}"])
         self._messages = settings.topics.messages
         await asyncio.to_thread(ensure_topics, settings)
         to_broker = self._ports if self._broker is None else {end: proxy.port for end, proxy in self._proxies.items()}
         master = "" if self._cluster is None else self._cluster.url
-        commands = engine_commands(self._shape, self.directory / "engine", master)
+        commands = engine_commands(self.shape, self.directory / "engine", master)
         options = ["--standby"] if len(commands) > 1 else []
         engines = tuple(commands)
-        commands |= end_commands(self._shape, to_broker)
+        commands |= end_commands(self.shape, to_broker)
         for victim, (command, *overrides) in commands.items():
-            overrides = [*self._shape.overrides, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
+            overrides = [*self.shape.overrides, f"kafka.bootstrap_servers={HOST}:{self._kafka.ways[victim].port}", *overrides]
             arguments = [command, "--config", str(config), *(word for override in overrides for word in ("--set", override))]
             arguments += options if victim in engines else []
             log = self._logs / f"{victim}.log"
