@@ -10,7 +10,7 @@ from trials.fuzz.run import MOST_BLOCKS, Fuzzed
 from trials.fuzz.target import Target
 from trials.fuzz.targets import TARGETS
 
-INPUTS = 200
+INPUTS = 100
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.__name__)

@@ -2,7 +2,6 @@
 
 import os
 import re
-import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -81,21 +80,6 @@ def test_every_command_explains_itself(command: str) -> None:
 def test_the_command_line_starts_without_heavy_imports() -> None:
     code = f"import sys, inflight.cli; print([name for name in {HEAVY!r} if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
-
-
-@pytest.mark.processes
-def test_help_needs_at_most_twice_the_time_of_its_libraries() -> None:
-    # In turn, and of processor time, because the machine may be busy; the best, because caches may be cold.
-    spent_s = [(_cpu_s("-m", "inflight", "--help"), _cpu_s("-c", "import typer.main, typer.rich_utils")) for _ in range(3)]
-    ours_s, theirs_s = (min(times) for times in zip(*spent_s, strict=True))
-    assert ours_s < 2 * theirs_s
-
-
-def _cpu_s(*arguments: str) -> float:
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([sys.executable, *arguments], stdout=subprocess.DEVNULL, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
 
 
 def test_the_configuration_in_force_is_shown_as_toml(tmp_path: Path, main_with: Callable[..., tuple[object, str, str]]) -> None:
@@ -184,8 +168,10 @@ def test_send_without_kafka_gives_an_instruction() -> None:
 
 
 @pytest.mark.parametrize("command", [["gateway"], ["bridge"], ["matcher"], ["sessions", "restore", "lamp"]])
-@pytest.mark.processes
-def test_a_process_without_kafka_names_the_address(command: list[str]) -> None:
+def test_a_process_without_kafka_names_the_address(
+    command: list[str], main_with: Callable[..., tuple[object, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("inflight.cli.logs.configure_logging", lambda **_: None)  # it is for processes, and these are the tests'
     server = f"127.0.0.1:{free_port()}"
     options = [
         f"kafka.bootstrap_servers={server}",
@@ -193,11 +179,11 @@ def test_a_process_without_kafka_names_the_address(command: list[str]) -> None:
         "gateway.port=0",
         "routing.enabled=true",
     ]
-    result = run(*command, *(word for option in options for word in ("--set", option)))
-    assert result.returncode == 1
-    assert f"inflight: Kafka at {server} does not do what is asked" in result.stderr
-    assert "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]." in result.stderr
-    assert "Traceback" not in result.stderr
+    code, _, errors = main_with(*command, *(word for option in options for word in ("--set", option)))
+    assert code == 1
+    assert f"inflight: Kafka at {server} does not do what is asked" in errors
+    assert "Check kafka.bootstrap_servers, that Kafka runs, and the login and the certificates in [kafka]." in errors
+    assert "Traceback" not in errors
 
 
 def test_a_matcher_needs_routing() -> None:

@@ -134,7 +134,7 @@ def test_without_resuming_a_partition_starts_at_its_end(monkeypatch: pytest.Monk
 
 def test_a_partition_whose_end_is_not_known_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     consumer, client, _ = consumer_of(monkeypatch)
-    monkeypatch.setattr(group_consumer, "_ANSWER_S", 0.01)
+    monkeypatch.setattr("sinks.kafka.librdkafka._ANSWER_MS", 10)
     client.bounds = None
     client.assign(0)
     with pytest.raises(KafkaFailed, match="the end of t, partition 0, is not known"):
@@ -232,7 +232,7 @@ def test_skipping_seeks_to_a_known_end(monkeypatch: pytest.MonkeyPatch) -> None:
     assert consumer.skip_to_end(2) == 50
     assert client.sought == {2: 50}
     assert consumer.known_end(2) == 50
-    monkeypatch.setattr(group_consumer, "_ANSWER_S", 0.01)
+    monkeypatch.setattr("sinks.kafka.librdkafka._ANSWER_MS", 10)
     client.bounds = None
     with pytest.raises(KafkaFailed):
         consumer.skip_to_end(2)

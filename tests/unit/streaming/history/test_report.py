@@ -29,27 +29,30 @@ def report(steps: int = 3, **changes: object) -> Report:
     return Report(**(values | changes))  # type: ignore[arg-type]
 
 
-def test_the_page_is_one_file_that_refers_to_nothing_else() -> None:
-    page = render(report())
+@pytest.fixture(scope="module")
+def page() -> str:
+    return render(report())
+
+
+def test_the_page_is_one_file_that_refers_to_nothing_else(page: str) -> None:
     references = re.findall(r'(?:src|href)="([^"]*)"', page)
     assert [reference for reference in references if not reference.startswith("#")] == []
     assert "@import" not in page
     assert "url(http" not in page
 
 
-def test_ids_are_unique_in_the_page_so_that_no_plot_borrows_from_another() -> None:
-    ids = re.findall(r'\bid="([^"]+)"', render(report()))
+def test_ids_are_unique_in_the_page_so_that_no_plot_borrows_from_another(page: str) -> None:
+    ids = re.findall(r'\bid="([^"]+)"', page)
     assert len(ids) == len(set(ids))
 
 
-def test_a_client_id_is_text_whatever_characters_it_has() -> None:
-    page = render(report())
+def test_a_client_id_is_text_whatever_characters_it_has(page: str) -> None:
     assert "<td>&lt;b&gt;&amp;$x$</td>" in page
     assert "<b>" not in page
 
 
-def test_every_plot_is_well_formed_svg() -> None:
-    plots = re.findall(r"<svg .*?</svg>", render(report()), re.DOTALL)
+def test_every_plot_is_well_formed_svg(page: str) -> None:
+    plots = re.findall(r"<svg .*?</svg>", page, re.DOTALL)
     assert len(plots) == 5
     for plot in plots:
         ElementTree.fromstring(plot)

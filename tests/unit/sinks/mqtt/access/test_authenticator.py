@@ -25,6 +25,7 @@ from state.model import Will
 OPEN, CLOSED = Peer("192.0.2.1", ListenerAuthPolicy(is_anonymous_allowed=True)), Peer("192.0.2.1", ListenerAuthPolicy())
 LOOPBACK = ListenerSettings()
 KEY = ec.generate_private_key(ec.SECP256R1())
+RIGHT = HASHER.hash("right")
 
 
 def connect(client_id: str = "ada", username: str | None = None, password: bytes | None = None, **fields: Will) -> Connect:
@@ -36,7 +37,7 @@ def connect(client_id: str = "ada", username: str | None = None, password: bytes
 @pytest.fixture
 def users(tmp_path: Path) -> Path:
     path = tmp_path / "users"
-    write_password_file(path, {"ada": HASHER.hash("right")})
+    write_password_file(path, {"ada": RIGHT})
     return path
 
 
