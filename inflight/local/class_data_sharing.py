@@ -1,6 +1,6 @@
 """Class data sharing: later JVMs map from a file what an earlier one has loaded and verified. It saves a third of a start.
 
-`inflight jars` makes the archives, once for each Java and PySpark: inflight/local/warm_up.py runs Kafka and the engine for a
+`inflight jars` makes the archives, once for each Java and class path: inflight/local/warm_up.py runs Kafka and the engine for a
 moment, and each JVM writes at its exit what it has loaded. The first `inflight demo` leaves that to a process in the background.
 Every later start names the file; a JVM that it does not fit goes on without it.
 
@@ -109,15 +109,17 @@ def _make(jars: Jars, home: Path, say: Callable[[str], None]) -> None:
 
 
 def _archive(program: Program, jars: Jars) -> Path:
-    return jars.local_fs.parent.parent / f"{program}-{_java()}.jsa"
+    return jars.local_fs.parent.parent / f"{program}-{_made_from(program, jars)}.jsa"
 
 
 @functools.cache
-def _java() -> str:
-    """Identifies the JVM and the class path: an archive is for one of each."""
-    # Options of the environment would change what Java says of itself; Java ignores an archive that they do not fit.
-    plain = {name: value for name, value in os.environ.items() if not name.endswith("_OPTIONS")}
-    version = subprocess.run(
-        [find_java().executable, "-version"], env=plain, capture_output=True, timeout=_TIMEOUT_S, check=True
-    ).stderr
-    return hashlib.sha256(version + bytes(pyspark_jars())).hexdigest()[:16]
+def _made_from(program: Program, jars: Jars) -> str:
+    """Identifies the JVM and the class path. Java silently ignores an archive of another path, or of jars written anew."""
+    # Options of the environment change what Java says of itself; Java ignores an archive that they do not fit.
+    build = "".join(line for line in find_java().build.splitlines() if not line.startswith("Picked up"))
+    class_path = jars.kafka if program == "kafka" else (jars.local_fs, *jars.spark, *sorted(pyspark_jars().glob("*.jar")))
+    found = hashlib.sha256(build.encode())
+    for jar in class_path:
+        status = jar.stat()
+        found.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))
+    return found.hexdigest()[:16]

@@ -91,7 +91,8 @@ def ensure_jars(progress: bool = True) -> Jars:
     """
     listed = conf_file(_LIST)
     key = hashlib.sha256(listed.read_bytes()).hexdigest()[:16]
-    directory = cache_directory() / "jars" / key
+    # Without symbolic links: class archives are for one spelling of the class path (class_data_sharing.py).
+    directory = cache_directory().resolve() / "jars" / key
     pinned = read_pinned(listed)
     if not _is_complete(directory):
         with _locked(directory.with_suffix(".lock"), progress=progress):

@@ -3,6 +3,7 @@
 The JRE that can be had from PyPI lacks `jdk.incubator.vector`, which Spark asks for, so it is no way out.
 """
 
+import functools
 import os
 import re
 import shutil
@@ -25,10 +26,11 @@ _INSTALL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JavaInstallation:
-    """A usable Java. executable: absolute path of `java`. version: its major version."""
+    """A usable Java. executable: absolute path of `java`. version: its major version. build: what `java -version` prints."""
 
     executable: Path
     version: int
+    build: str
 
 
 def find_java() -> JavaInstallation:
@@ -42,14 +44,21 @@ def find_java() -> JavaInstallation:
     if found is None:
         where = f"JAVA_HOME={home} has no bin/java" if home else "Java was not found"
         raise MissingPrerequisite(f"{where}. {_INSTALL}")
+    return _inspect(found)
+
+
+@functools.cache
+def _inspect(found: str) -> JavaInstallation:
+    """Runs `java -version`, once in a process."""
     try:
         answer = subprocess.run([found, "-version"], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise MissingPrerequisite(f"{found} does not run: {error}. {_INSTALL}") from error
-    version = parse_version(answer.stderr + answer.stdout)
+    build = answer.stderr + answer.stdout
+    version = parse_version(build)
     if version is None or version < MINIMUM_JAVA:
         raise MissingPrerequisite(f"{found} is Java {version or 'of an unknown version'}, too old. {_INSTALL}")
-    return JavaInstallation(executable=Path(found).absolute(), version=version)
+    return JavaInstallation(executable=Path(found).absolute(), version=version, build=build)
 
 
 def parse_version(output: str) -> int | None:

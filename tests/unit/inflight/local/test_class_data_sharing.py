@@ -17,6 +17,7 @@ pytestmark = pytest.mark.processes
 def jars(tmp_path: Path) -> Jars:
     home = tmp_path / "jars"
     (home / "spark").mkdir(parents=True)
+    (home / "spark" / "local-fs.jar").touch()
     return Jars(spark=(), kafka=(), local_fs=home / "spark" / "local-fs.jar")
 
 
@@ -49,6 +50,17 @@ def test_archives_are_made_once_and_named_from_then_on(jars: Jars, tmp_path: Pat
         assert name == "-XX:SharedArchiveFile"
         assert Path(path).is_file()
     assert sorted(path.suffix for path in (tmp_path / "jars").iterdir()) == ["", ".jsa", ".jsa", ".lock"], "nothing else is left"
+
+
+def test_an_archive_of_other_jars_is_made_anew(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dump = 'touch "$INFLIGHT_DUMP_CLASSES_TO/spark.jsa" "$INFLIGHT_DUMP_CLASSES_TO/kafka.jsa"'
+    warm_up(tmp_path, monkeypatch, dump)
+    ensure_class_archives(jars, lambda text: None)
+    moved = Jars(spark=(), kafka=(), local_fs=tmp_path / "moved" / "spark" / "local-fs.jar")
+    (tmp_path / "jars").rename(tmp_path / "moved")
+    assert archive_options("spark", moved) == (), "Java would silently ignore the one of the old path"
+    ensure_class_archives(moved, lambda text: None)
+    assert len(archive_options("spark", moved)) == 2
 
 
 def test_what_a_killed_run_has_left_is_removed(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
