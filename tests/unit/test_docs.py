@@ -225,7 +225,7 @@ def sentences(text: str) -> list[str]:
     text = re.sub(r"^    .*$|^#+ .*$", "", text, flags=re.MULTILINE)
     text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", re.sub(r"`[^`]*`", "code", text))
     blocks = re.split(r"\n\s*\n|\n(?=\s*(?:[-*] |\d+\. ))|\|", text)
-    return [sentence for block in blocks for sentence in re.split(r"(?<=[.!?:])\s+", " ".join(block.split()))]
+    return [sentence for block in blocks for sentence in re.split(r"(?<=[.!?])\s+", " ".join(block.split()))]
 
 
 @pytest.mark.parametrize("page", FOR_NEWCOMERS)
