@@ -62,7 +62,9 @@ def _tables(name: str, section: type[Section], reloaded_by: tuple[str, ...], *, 
             nested.append((f"{name}.{key}", inner[0], processes, is_inner_list))
             continue
         reloaded = f" Reloaded by {' and '.join(processes)}." if processes else ""
-        rows.append((code(key), code(_default(section, key, field)), _allowed(field), linked(sentence(setting.meaning)), reloaded))
+        rows.append(
+            (code(key), code(_default(section, key, field)), _allowed(field), linked(sentence(setting.meaning)), reloaded)
+        )
     title = f"[[{name}]]" if is_list else f"[{name}]"
     yield f"\n{'###' if '.' in name else '##'} {title}\n\n{linked(sentence(document))}\n"
     if rows:

@@ -286,6 +286,22 @@ def test_a_test_runs_every_example() -> None:
     assert [example for example in examples if f'"{example}"' not in running] == []
 
 
+def test_every_picture_is_shown_and_has_a_command_that_makes_it() -> None:
+    table = TEXTS["docs/project/contributing.md"]
+    shown = "".join(text for name, text in TEXTS.items() if name.endswith(".md"))
+    pictures = sorted(path.name for path in (ROOT / "docs" / "pictures").iterdir())
+    assert len(pictures) > 5
+    assert [name for name in pictures if f"`{name}`" not in table or f"pictures/{name})" not in shown] == []
+
+
+def test_the_table_of_packages_names_every_folder_in_them() -> None:
+    page = ARCHITECTURE.read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `(\w+)/` \| (.+)$", page, flags=re.MULTILINE))
+    folders = {(room, path.name) for room in rows for path in (ROOT / room).iterdir() if (path / "__init__.py").exists()}
+    assert len(folders) > 20
+    assert sorted(f"{room}/{name}" for room, name in folders if f"`{name}/`" not in rows[room]) == []
+
+
 WALKS = ("To the device", "To the device, by a micro-batch", "From the device", "From device to device")
 
 

@@ -34,7 +34,7 @@ def violations(facts: Facts) -> Iterator[Violation]:
 
 
 class _Seen:
-    """What a reader of the topic sees of one client, as docs/guides/presence.md says: the highest record counts, and a session
+    """A reader's view of one client, as docs/guides/presence.md says: the highest record counts, and a session
     that has ended leaves nothing behind that later ones could be compared with."""
 
     def __init__(self, records: Iterable[SaidPresence]) -> None:
