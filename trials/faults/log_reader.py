@@ -15,6 +15,7 @@ import msgspec
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError
 
+from inflight.campaign.kafka import CAMPAIGN_HEADER
 from inflight.campaign.records import CampaignTable
 from state.commands import AcceptConnection, CloseConnection
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
@@ -187,6 +188,14 @@ class LogReader:
 
     def presence(self) -> list[SaidPresence]:
         return [_said(record) for record in self.records["presence"]]
+
+    def copies(self, campaign_id: str) -> int:
+        """Returns how many messages of a campaign are in the log beyond the first to each client."""
+        name = campaign_id.encode()
+        of_campaign = [
+            headers for record in self.records["messages"] if (headers := dict(record.headers)).get(CAMPAIGN_HEADER) == name
+        ]
+        return len(of_campaign) - len({headers[MESSAGE_ID] for headers in of_campaign})
 
     def connections(self) -> list[LoggedConnection]:
         """Returns the connections that sessions have accepted, each with its first end in the log."""

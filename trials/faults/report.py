@@ -169,6 +169,7 @@ def _endings(facts: Facts) -> Table:
     table.add_row("messages of campaigns", f"{sum(bool(message.campaign) for message in facts.sent):,}")
     table.add_row("campaigns", f"{len(facts.campaigns):,}")
     table.add_row("kills of their processes", f"{sum(campaign.kills for campaign in facts.campaigns):,}")
+    table.add_row("their messages that are in Kafka twice", f"{sum(campaign.copies for campaign in facts.campaigns):,}")
     table.add_row("clients to which they could send nothing", f"{sum(len(campaign.unsent) for campaign in facts.campaigns):,}")
     return table
 

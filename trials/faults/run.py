@@ -138,7 +138,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         suffered=injector.suffered,
         takeovers=injector.takeovers,
         presence=reader.presence(),
-        campaigns=[begun.facts(reader.campaigns) for begun in campaigns.begun],
+        campaigns=[begun.facts(reader.campaigns, reader.copies(begun.campaign_id)) for begun in campaigns.begun],
     )
     return Result(facts=facts, violations=account.violations(facts), reader=reader)
 

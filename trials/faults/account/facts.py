@@ -204,8 +204,9 @@ class SaidPresence:
 
 @dataclass(frozen=True, kw_only=True)
 class CampaignFacts:
-    """A campaign. client_ids: whom it addresses. kills: of its processes. The others are from `inflight.campaigns`.
+    """A campaign. client_ids: whom it addresses. kills: of its processes. The others are from the log.
 
+    copies: of its messages in `inflight.messages`. What a killed process has sent may arrive after the next one has looked.
     status: empty = there is no record. listed: the clients in its list. sent: so many of them are behind it. unsent: those of
     them to which it could send nothing.
     """
@@ -213,6 +214,7 @@ class CampaignFacts:
     campaign_id: str
     client_ids: tuple[str, ...]
     kills: int
+    copies: int = 0
     status: str = ""
     listed: tuple[str, ...] = ()
     sent: int = 0

@@ -37,10 +37,10 @@ class Begun:
     began_s: float
     kills: int = 0
 
-    def facts(self, log: CampaignTable) -> CampaignFacts:
+    def facts(self, log: CampaignTable, copies: int) -> CampaignFacts:
         """log: what is in `inflight.campaigns`."""
         known, progress = log.campaigns.get(self.campaign_id), log.progress(self.campaign_id)
-        mine = CampaignFacts(campaign_id=self.campaign_id, client_ids=self.client_ids, kills=self.kills)
+        mine = CampaignFacts(campaign_id=self.campaign_id, client_ids=self.client_ids, kills=self.kills, copies=copies)
         if known is None:
             return mine
         listed, unsent = tuple(log.clients(self.campaign_id)), frozenset(progress.unsent)
