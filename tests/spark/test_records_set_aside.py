@@ -75,6 +75,7 @@ def test_a_record_that_no_heap_can_hold_becomes_a_dead_letter(topics: HostileTop
     topics.outcomes(3)
 
 
+@pytest.mark.servers
 def test_timestamps_at_the_ends_of_64_bits_become_dead_letters(topics: HostileTopics, tmp_path: Path) -> None:
     with engine(topics.settings(tmp_path)) as running:
         topics.allow_any_time("messages")

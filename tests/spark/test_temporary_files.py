@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.spark import spark_process
 
 
@@ -21,6 +23,7 @@ def start(checkpoint: Path) -> tuple["subprocess.Popen[str]", Path]:
     return process, Path(process.stdout.readline().strip())
 
 
+@pytest.mark.servers
 def test_the_next_start_removes_what_a_killed_spark_has_left(tmp_path: Path) -> None:
     first, abandoned = start(tmp_path)
     os.killpg(first.pid, signal.SIGKILL)  # the JVM, too

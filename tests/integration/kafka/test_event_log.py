@@ -17,6 +17,7 @@ from tests.support.kafka_topics import create_topics
 from tests.support.processes import frozen
 from tests.support.waiting import DEADLINE_S, wait_until
 
+pytestmark = pytest.mark.servers
 TIMEOUT_MS = 4_000
 FROZEN_S = 1.0
 

@@ -14,7 +14,7 @@ from tests.integration.routing.routed_topics import PARTITIONS, RoutedTopics
 from tests.support.processes import frozen
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(180)]
 TIMEOUT_MS = 2_000
 FROZEN_S = 3.0
 """The matcher gives its clients up meanwhile, if it waits for a confirmation."""

@@ -8,14 +8,14 @@ from prometheus_client import CollectorRegistry
 from inflight import Producer
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_subscriber import PahoSubscriber
-from tests.integration.up.test_questions import inflight
+from tests.integration.up.test_questions import asked, inflight
 from tests.support.waiting import wait_until
 
 OURS = ("asked-", "many-")
 
 
 def documents(up: SharedUp, *arguments: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in inflight(up, *arguments, "--json").stdout.splitlines()]
+    return [json.loads(line) for line in asked(up, *arguments, "--json").splitlines()]
 
 
 def ends(up: SharedUp, message_id: str) -> dict[str, str]:
@@ -58,7 +58,7 @@ def test_a_publication_is_followed_from_the_command_to_each_device(up: SharedUp)
             ("submitted", "asked-here"),
             ("queued", "asked-away"),
         }
-        assert "waits in asked-away's queue" in inflight(up, "trace", message_id).stdout
+        assert "waits in asked-away's queue" in asked(up, "trace", message_id)
         with away:
             assert away.payloads(1) == [b"x"]
         wait_until(lambda: set(ends(up, message_id)) == {"asked-here", "asked-away"}, "the end for who came back")
