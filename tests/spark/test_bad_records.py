@@ -5,7 +5,6 @@ import random
 from contextlib import closing
 from dataclasses import replace
 
-import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 
@@ -51,8 +50,7 @@ def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None
     assert {receipt["outcome"] for receipt in receipts} == {"invalid"}
 
 
-@pytest.mark.parametrize(("count", "payload", "marker"), [(40_000, b"payload", b"40004"), (600_000, b"", None)])
-def test_very_many_empty_headers_do_not_stop_the_query(pipeline, count: int, payload: bytes, marker: bytes | None) -> None:
+def test_very_many_empty_headers_do_not_stop_the_query(pipeline) -> None:
     """They are a kilobyte in the log, and more than the topic takes in a dead letter that would repeat them."""
     topics = pipeline.settings.topics
     pipeline.start()
@@ -60,14 +58,14 @@ def test_very_many_empty_headers_do_not_stop_the_query(pipeline, count: int, pay
     with closing(
         KafkaProducer(bootstrap_servers=pipeline.bootstrap_servers, compression_type="gzip", max_request_size=8 << 20)
     ) as sender:
-        headers = [TOPIC, ("expiration", b"0"), *[("", b"")] * count]
+        headers = [TOPIC, ("expiration", b"0"), *[("", b"")] * 40_000]
         sender.send(topics.messages, b"payload", key=b"bad", headers=headers).get(60)
     pipeline.send_message("good", b"after that")
 
     assert [publish.payload for publish in pipeline.publishes(1)] == [b"after that"]
     (letter,) = pipeline.read(topics.dead_letters, 1)
     found = dict(letter.headers)
-    assert (letter.key, letter.value, found.get("x-truncated-from-headers")) == (b"bad", payload, marker)
+    assert (letter.key, letter.value, found.get("x-truncated-from-headers")) == (b"bad", b"payload", b"40004")
     (receipt,) = pipeline.read(topics.receipts, 1)
     assert json.loads(receipt.value or b"")["outcome"] == "invalid"
 
