@@ -209,7 +209,7 @@ bench: jars ## Measure latency and throughput on this machine
 
 .PHONY: bench-contestants
 bench-contestants: jars interop-tools ## The same devices and payloads with Inflight, RabbitMQ and Mosquitto in turn; long
-	@$(BIN)/python -m bench.contestants
+	@$(BIN)/python -m bench.contestants --turns 2 --rates 20,200,500,1000,2000
 
 .PHONY: bench-archive
 bench-archive: jars ## Measure the archive with a million ledger rows, and `inflight trace` in them

@@ -2,32 +2,40 @@
 
     python -m bench.contestants --turns 2         # prints tables and writes bench/results/contestants.json
     python -m bench.contestants --only inflight,rabbitmq --devices 100 --burst 2000 --seconds 5 --rates 20,200
+    python -m bench.contestants --only inflight,rabbitmq --slow-hour      # on one core: contestants_one-core.json
+    python -m bench.contestants --only inflight --variant eager:engine.lazy_ms=0 --parts idle,rate_200 --turns 4
 
 inflight               `inflight up` with its defaults; the backend uses librdkafka (bench/contestants/inflight.py)
 rabbitmq               with its MQTT plugin: durable queues, persistent messages (bench/contestants/rabbitmq.py)
 mosquitto-persistent   writes its database at intervals, not for each message (bench/contestants/mosquitto.py)
 mosquitto-memory       without persistence
 generator              our publisher and devices with only a trivial program between them (bench/contestants/sink.py)
+--variant              Inflight with other settings beside those that --set gives to all
 
-Each contestant is started anew for each turn, with its own data, and stopped again. They promise different things: Inflight
+Each contestant is started anew for each stage of each turn, with its own data, and stopped again. Every second turn has the
+reverse order, so that a machine that gets slower or faster favours nobody. They promise different things: Inflight
 acknowledges records in Kafka's log, RabbitMQ messages in its durable queues, Mosquitto messages in memory. Contestant, publisher
-and devices share the cores of this machine. With payloads of 200 bytes the run measures:
+and devices share the cores of this machine. With payloads of 200 bytes the run measures these parts:
 
-- bursts of --burst messages at QoS 1 over --devices devices and over a fifth of them, and of half as many at QoS 2: acknowledged
-  messages a second, from the first call of the publisher to the last message at a device;
-- steady rates at QoS 1: the time from the call of the publisher to the device's socket;
-- publications of all devices at QoS 1, --burst in total: acknowledged a second;
-- CONNECT → CONNACK of all devices at once, with kept sessions;
-- the processor time of each part, by process, until the contestant is at rest.
+- burst_few_cold, burst_few_warm: bursts of --burst messages at QoS 1 over a fifth of --devices devices: acknowledged messages a
+  second, from the first call of the publisher to the last message at a device;
+- kill_alone, kill_standby: from SIGKILL of what holds the sessions until a message sent meanwhile is at its device, which
+  connects again (bench/contestants/coming_back.py); kill_standby with a second engine that waits;
+- connect_new, connect_kept: CONNECT → CONNACK of all devices at once, with new and with kept sessions;
+- burst_cold, burst_warm: bursts over all devices; burst_qos2: half as many messages at QoS 2;
+- rate_200 …: steady rates at QoS 1: the time from the call of the publisher to the device's socket;
+- idle: the cores in use while all devices are connected and nothing happens;
+- uplink: publications of all devices at QoS 1, --burst in total: acknowledged a second.
 
-The devices are the same in all parts, so their sessions are new only for the first connections.
+The processor time of each part is counted by process, until the contestant is at rest. After the table of all contestants come
+ratios to RabbitMQ in the same turn, and the difference of each variant from Inflight in per cent.
 
 With --routing devices publish to each other instead, at QoS 1 (bench/contestants/routing.py; 200 bytes each):
 
     python -m bench.contestants --routing --turns 1     # writes bench/results/contestants_routing.json
 
-- one device to one, at 200 a second; 100 to 100 and 100 to a shared subscription of 10, at 1,000 a second in all;
-- one device to --devices subscribers of one topic, once a second: the time until the last one has it.
+- pair: one device to one, at 200 a second; pairs: 100 to 100, and shared: 100 to a shared subscription of 10, at 1,000 a second;
+- fleet: one device to --devices subscribers of one topic, once a second: the time until the last one has it.
 """
 
 import argparse
@@ -37,6 +45,9 @@ import resource
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -45,55 +56,108 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.contestants.contestant import Contestant
-from bench.contestants.inflight import Inflight
-from bench.contestants.measurements import Extent, Measurements
-from bench.contestants.mosquitto import MosquittoInMemory, MosquittoPersistent
+from bench.contestants.entrants import CONTESTANTS, INFLIGHT, Entrant, contestants, variant
+from bench.contestants.hour import Hour, spend
+from bench.contestants.measurements import START, Extent, Figure, Measurements, Stage, stages
 from bench.contestants.picture import draw
-from bench.contestants.rabbitmq import RabbitMq
-from bench.contestants.routing import RoutingExtent, RoutingMeasurements
-from bench.contestants.sink import Sink
+from bench.contestants.processor_time import ProcessorTime
+from bench.contestants.routing import RoutingExtent, RoutingMeasurements, routing_stages
 from bench.contestants.tables import Results, Run, show
+from bench.contestants.time_limit import TimeLimit
 from inflight.local.errors import MissingPrerequisite
 from state.errors import InflightError
 
-CONTESTANTS: dict[str, type[Contestant]] = {
-    "inflight": Inflight,
-    "rabbitmq": RabbitMq,
-    "mosquitto-persistent": MosquittoPersistent,
-    "mosquitto-memory": MosquittoInMemory,
-    "generator": Sink,
-}
 RESULTS = Path(__file__).parents[1] / "results" / "contestants.json"
 ROUTING_RESULTS = RESULTS.with_name("contestants_routing.json")
 _READY_S = 60.0
+_LOOK_S = 1.0
 _WIDTH = 150
 """Width in columns of the tables in a file."""
 _FILES = 20_000
 
 
-def measure(run: Run, extent: Extent | RoutingExtent, settings: list[str], bar: Progress) -> None:
-    """Measures one contestant once. After an error the run has the measurements up to it, and the error."""
-    task = bar.add_task(f"{run.title}, turn {run.turn}: starts", total=None)
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="inflight-bench-") as directory,
-            CONTESTANTS[run.name](Path(directory), settings) as contestant,
-            contextlib.ExitStack() as stack,
-        ):
-            if isinstance(extent, RoutingExtent):
-                parts = list(RoutingMeasurements(contestant, extent).parts())
-            else:
-                backend = stack.enter_context(contestant.backend())
-                backend.line(_READY_S)
-                parts = list(Measurements(contestant, backend, extent).parts())
-            bar.update(task, total=len(parts))
-            for part, figure in parts:
-                bar.update(task, description=f"{run.title}, turn {run.turn}: {part}")
-                run.figures[part] = figure()
-                bar.advance(task)
-    except (InflightError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-        run.error = f"{type(error).__name__}: {error}"
-    bar.update(task, description=f"{run.title}, turn {run.turn}: {'failed' if run.error else 'done'}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Says how to measure each contestant in each turn. settings: for Inflight. minutes: the limit for one contestant."""
+
+    extent: Extent | RoutingExtent
+    stages: Sequence[Stage]
+    settings: list[str]
+    minutes: float
+
+
+def measure(entrant: Entrant, run: Run, plan: Plan, bar: Progress) -> None:
+    """Measures one contestant once. After an error a stage has the measurements up to it, and the next stage goes on."""
+    limit = TimeLimit(60 * plan.minutes)
+    task = bar.add_task("", total=sum(len(stage.parts) for stage in plan.stages))
+    errors: list[str] = []
+
+    def begin(step: str) -> None:
+        bar.update(task, description=f"{run.title}, turn {run.turn}: {step}")
+
+    for stage in plan.stages:
+        if stage.with_standby and not entrant.kind.has_standby:
+            run.figures |= {part: Figure(note="has no standby") for part in stage.parts}
+        else:
+            try:
+                _measure_stage(entrant, run, plan, stage, limit, begin)
+            except (InflightError, OSError, RuntimeError, subprocess.SubprocessError) as error:
+                missing = [part for part in stage.parts if part not in run.figures]
+                errors.append(f"no {', '.join(missing)}: {type(error).__name__}: {error}")
+        bar.advance(task, len(stage.parts))
+    run.error = "; ".join(errors)
+    begin("failed" if errors else "done")
+
+
+def _measure_stage(entrant: Entrant, run: Run, plan: Plan, stage: Stage, limit: TimeLimit, begin: Callable[[str], None]) -> None:
+    begin("starts")
+    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, contextlib.ExitStack() as stack:
+        with limit.step():
+            began_s = time.monotonic()
+            contestant = stack.enter_context(entrant.make(Path(name), plan.settings, standby=stage.with_standby))
+            if not stage.with_standby:
+                run.figures.setdefault(START, Figure(values={"start_s": time.monotonic() - began_s}))
+            parts = _parts(contestant, plan.extent, stack)
+        for part in stage.parts:
+            begin(part)
+            with limit.step():
+                run.figures[part] = parts[part]()
+
+
+def _parts(
+    contestant: Contestant, extent: Extent | RoutingExtent, stack: contextlib.ExitStack
+) -> dict[str, Callable[[], Figure]]:
+    if isinstance(extent, RoutingExtent):
+        return RoutingMeasurements(contestant, extent).parts()
+    backend = stack.enter_context(contestant.backend())
+    backend.line(_READY_S)
+    return Measurements(contestant, backend, extent).parts()
+
+
+def chosen(every: Sequence[Stage], words: Sequence[str]) -> list[Stage]:
+    """Returns the stages with only these parts; a word stands for all parts that begin with it and an underscore.
+
+    Raises ValueError for a word that names none.
+    """
+    names = [part for stage in every for part in stage.parts]
+
+    def is_chosen(part: str) -> bool:
+        return not words or any(part == word or part.startswith(f"{word}_") for word in words)
+
+    if unknown := [word for word in words if not any(part == word or part.startswith(f"{word}_") for part in names)]:
+        raise ValueError(f"--parts: there is no {', '.join(unknown)}; there are {', '.join(names)}")
+    return [
+        Stage(parts=parts, with_standby=stage.with_standby)
+        for stage in every
+        if (parts := [part for part in stage.parts if is_chosen(part)])
+    ]
+
+
+def busy_now() -> float:
+    """Returns the share of the usable cores that somebody uses, 0 … 1."""
+    machine = ProcessorTime(list)
+    time.sleep(_LOOK_S)
+    return round(machine.busy(), 3)
 
 
 def write(results: Results, path: Path) -> None:
@@ -112,11 +176,22 @@ def allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def names(text: str) -> list[str]:
-    found = text.split(",")
-    if unknown := sorted(set(found) - set(CONTESTANTS)):
-        raise argparse.ArgumentTypeError(f"there is no {', '.join(unknown)}; there are {', '.join(CONTESTANTS)}")
-    return [name for name in CONTESTANTS if name in found]
+def only(text: str) -> list[Entrant]:
+    try:
+        return contestants(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def one_variant(text: str) -> Entrant:
+    try:
+        return variant(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def words(text: str) -> list[str]:
+    return text.split(",")
 
 
 def numbers(text: str) -> list[int]:
@@ -131,29 +206,39 @@ def positive(text: str) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--turns", type=positive, default=2, help="each contestant once in each")
+    parser.add_argument("--turns", type=positive, default=1, help="each contestant once in each")
     parser.add_argument("--routing", action="store_true", help="devices publish to each other")
-    parser.add_argument("--only", type=names, default=list(CONTESTANTS), metavar="NAMES", help="with commas between")
+    parser.add_argument("--only", type=only, metavar="NAMES", help="with commas between; default: all, with --variant inflight")
+    parser.add_argument("--variant", type=one_variant, action="append", default=[], metavar="NAME:KEY=VALUE[,KEY=VALUE]")
+    parser.add_argument("--parts", type=words, default=[], metavar="PARTS", help="with commas between; burst = all that begin so")
+    parser.add_argument(
+        "--slow-hour",
+        type=Hour,
+        choices=(Hour.ONE_CORE, Hour.BUSY),
+        nargs="?",
+        const=Hour.ONE_CORE,
+        default=Hour.PLAIN,
+        help="everything on one core (default), or two busy loops beside it",
+    )
     parser.add_argument("--devices", type=positive, default=1_000, help="with --routing: subscribers of one topic")
     parser.add_argument("--burst", type=positive, default=20_000, help="messages")
     parser.add_argument("--seconds", type=positive, default=10, help="for each rate")
-    parser.add_argument("--rates", type=numbers, default=[20, 200, 500, 1_000, 2_000], help="messages a second, by commas")
+    parser.add_argument("--rates", type=numbers, default=[200, 1_000], help="messages a second, by commas")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds for each step")
+    parser.add_argument("--minutes", type=float, default=5.5, help="the most that a contestant may take in a turn")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
-    parser.add_argument("--output", type=Path, help=f"default: {RESULTS.parent.name}/{RESULTS.name}, or {ROUTING_RESULTS.name}")
+    parser.add_argument("--output", type=Path, help=f"default: in {RESULTS.parent.name}/, named after --routing and --slow-hour")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the results as well, .svg or .png")
     arguments = parser.parse_args()
+    entrants = arguments.only or contestants(INFLIGHT if arguments.variant else ",".join(CONTESTANTS))
+    entrants = [*entrants, *arguments.variant]
     if arguments.routing:
         if arguments.plot is not None:
             parser.error("--plot does not know the figures of --routing; leave it out")
-        arguments.only = [name for name in arguments.only if name != "generator"]  # forwards to one subscriber only
+        entrants = [each for each in entrants if each.name != "generator"]  # forwards to one subscriber only
         arguments.set = ["routing.enabled=true", *arguments.set]
-    output = arguments.output or (ROUTING_RESULTS if arguments.routing else RESULTS)
-    try:
-        versions = {name: CONTESTANTS[name].version() for name in arguments.only}
-    except MissingPrerequisite as missing:
-        sys.exit(str(missing))
-    allow_files()
+    if len({each.name for each in entrants}) < len(entrants):
+        parser.error("two variants have the same name")
     extent = (
         RoutingExtent(fleet=arguments.devices, seconds=arguments.seconds, patience_s=arguments.patience)
         if arguments.routing
@@ -165,23 +250,45 @@ def main() -> None:
             patience_s=arguments.patience,
         )
     )
-    results = Results(
-        began=datetime.now(UTC).isoformat(timespec="seconds"),
-        cores=os.cpu_count() or 1,
-        devices=arguments.devices,
-        burst=arguments.burst,
-        seconds=arguments.seconds,
-        rates=arguments.rates,
-        settings=arguments.set,
-        is_routing=arguments.routing,
-    )
+    every = routing_stages(extent) if isinstance(extent, RoutingExtent) else stages(extent)
+    try:
+        plan = Plan(extent=extent, stages=chosen(every, arguments.parts), settings=arguments.set, minutes=arguments.minutes)
+    except ValueError as error:
+        parser.error(str(error))
+    try:
+        versions = {each.name: each.kind.version() for each in entrants}
+    except MissingPrerequisite as missing:
+        sys.exit(str(missing))
+    hour: Hour = arguments.slow_hour
+    default = ROUTING_RESULTS if arguments.routing else RESULTS
+    output = arguments.output or (default if hour is Hour.PLAIN else default.with_stem(f"{default.stem}_{hour}"))
+    allow_files()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:
+    with spend(hour), Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:
+        results = Results(
+            began=datetime.now(UTC).isoformat(timespec="seconds"),
+            cores=len(os.sched_getaffinity(0)),
+            devices=arguments.devices,
+            burst=arguments.burst,
+            seconds=arguments.seconds,
+            rates=arguments.rates,
+            settings=arguments.set,
+            is_routing=arguments.routing,
+            hour=hour,
+        )
         for turn in range(1, arguments.turns + 1):
-            for name in arguments.only:
-                run = Run(turn=turn, name=name, title=CONTESTANTS[name].title, version=versions[name])
+            for entrant in entrants if turn % 2 else reversed(entrants):
+                run = Run(
+                    turn=turn,
+                    name=entrant.name,
+                    title=entrant.title,
+                    version=versions[entrant.name],
+                    settings=list(entrant.settings),
+                    is_variant=entrant.is_variant,
+                    busy_before=busy_now(),
+                )
                 results.runs.append(run)
-                measure(run, extent, arguments.set, bar)
+                measure(entrant, run, plan, bar)
                 write(results, output)
     results.finished = True
     write(results, output)

@@ -5,7 +5,8 @@ import socket
 import subprocess
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import ClassVar, Self
@@ -37,21 +38,33 @@ class Broker(ABC):
     title: ClassVar[str]
     subscribe: ClassVar[str] = f"{TOPIC}/%c"
     has_shared_subscriptions: ClassVar[bool] = True
+    has_standby: ClassVar[bool] = False
+    keeps_sessions: ClassVar[bool] = True
 
-    def __init__(self, directory: Path, settings: list[str]) -> None:
+    def __init__(self, directory: Path, settings: list[str], *, standby: bool = False) -> None:
         self.directory = directory
         self.mqtt = (HOST, free_port(HOST))
         self._processes: list[tuple[str, subprocess.Popen[bytes]]] = []
+        self._start_again: Callable[[], None] = self.start
 
     @abstractmethod
     def start(self) -> None:
-        """Calls `run` for each of its processes."""
+        """Calls `run` for each of its processes, for the broker last."""
 
     def run(self, name: str, command: Sequence[str], environment: Mapping[str, str] | None = None) -> None:
         """Starts a process. name: for the processor time of it and its children. Its output goes to NAME.log."""
-        with self._log(name).open("wb") as log:
+        with self._log(name).open("ab") as log:
             process = start_child(command, stdout=log, stderr=subprocess.STDOUT, environment=environment, cwd=self.directory)
         self._processes.append((name, process))
+        self._start_again = partial(self.run, name, command, environment)
+
+    def kill(self) -> None:
+        """Kills the broker, and starts it again with the same data and port."""
+        _, broker = self._processes.pop()
+        for process in reversed(list(family(broker.pid))):
+            process.kill()
+        broker.wait()
+        self._start_again()
 
     def processes(self) -> Iterator[tuple[str, psutil.Process]]:
         for name, started in self._processes:

@@ -19,7 +19,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """An order to a backend: `count` messages to the devices PREFIX0 … in turn.
 
     rate: per second, 0 = as fast as possible. counted: False = payloads without a time, so that no device counts their latency.
-    within_s: the deadline.
+    within_s: the deadline. again: the contestant was killed, so a backend without a client library connects anew.
     """
 
     prefix: str
@@ -29,6 +29,7 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     within_s: float
     rate: int = 0
     counted: bool = True
+    again: bool = False
 
 
 class Sent(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +86,14 @@ class Child:
 
     def send(self, order: Order) -> Sent:
         """Sends an order to a backend, and returns its answer."""
+        self.begin(order)
+        return self.finish(order)
+
+    def begin(self, order: Order) -> None:
+        """Sends an order to a backend. Call `finish` for its answer."""
         self.tell(msgspec.json.encode(order))
+
+    def finish(self, order: Order) -> Sent:
         return msgspec.json.decode(self.line(order.within_s + _CLOSE_S), type=Sent)
 
     def __enter__(self) -> Self:

@@ -30,15 +30,21 @@ class Contestant(Protocol):
     """Runs within its `with`, with its own data.
 
     title: for the tables. subscribe: the topic filter that its devices need, %c being the client id; "" = none.
-    has_shared_subscriptions: `$share/GROUP/FILTER`. mqtt: host and port.
+    has_shared_subscriptions: `$share/GROUP/FILTER`. mqtt: host and port. has_standby: a second process can wait beside the one
+    that holds the sessions. keeps_sessions: they survive SIGKILL.
     """
 
     title: ClassVar[str]
     subscribe: ClassVar[str]
     has_shared_subscriptions: ClassVar[bool]
+    has_standby: ClassVar[bool]
+    keeps_sessions: ClassVar[bool]
 
-    def __init__(self, directory: Path, settings: list[str]) -> None:
-        """directory: exists, is empty, and is deleted afterwards. settings: `key=value` for Inflight."""
+    def __init__(self, directory: Path, settings: list[str], *, standby: bool = False) -> None:
+        """directory: exists, is empty, and is deleted afterwards. settings: `key=value` for Inflight.
+
+        standby: a second process waits, once it runs. Allowed only if `has_standby`.
+        """
 
     @staticmethod
     def version() -> str:
@@ -58,6 +64,9 @@ class Contestant(Protocol):
 
     def await_rest(self, within_s: float) -> None:
         """Returns when it has no work left from earlier messages. Raises TimeoutError."""
+
+    def kill(self) -> None:
+        """Sends SIGKILL to what holds the sessions, which is started again at once with its data. Does not wait for it."""
 
     def __enter__(self) -> Self: ...
 

@@ -17,10 +17,14 @@ from bench.contestants.child import Child
 from bench.contestants.processor_time import parts_of_up
 from bench.end_to_end import idle_batches
 from inflight.demo.up import UpProcess
+from inflight.local.supervised_child import kill_group
 from streaming.engine.progress import PROGRESS_FILE
 
 _POLL_S = 0.05
-_IDLE_BATCHES = 3
+_IDLE_BATCHES = 2
+_STANDBY_S = 120.0
+_WAITS = b"standby_waits"
+"""The log event of an engine that waits."""
 
 
 class Inflight:
@@ -29,10 +33,13 @@ class Inflight:
     title: ClassVar[str] = "Inflight"
     subscribe: ClassVar[str] = ""
     has_shared_subscriptions: ClassVar[bool] = True
+    has_standby: ClassVar[bool] = True
+    keeps_sessions: ClassVar[bool] = True
 
-    def __init__(self, directory: Path, settings: list[str]) -> None:
+    def __init__(self, directory: Path, settings: list[str], *, standby: bool = False) -> None:
         options = [word for setting in settings for word in ("--set", setting)]
-        self._up = UpProcess(directory / "data", *options)
+        self._standby = standby
+        self._up = UpProcess(directory / "data", *options, *(["--standby"] if standby else []))
 
     @staticmethod
     def version() -> str:
@@ -55,12 +62,33 @@ class Inflight:
         """Returns after a few micro-batches without a record."""
         idle_batches(self._up.data_dir / PROGRESS_FILE, _IDLE_BATCHES, within_s)
 
+    def kill(self) -> None:
+        """Kills the engine: its driver, the JVM and the workers. `inflight up` starts it again."""
+        pid = self._up.engine_pid()
+        if pid is None:
+            raise RuntimeError("no engine runs that could be killed")
+        kill_group(pid)
+
     def __enter__(self) -> Self:
-        self._up.__enter__()
+        try:
+            self._up.__enter__()
+            if self._standby:
+                self._await_standby()
+        except BaseException as error:
+            self.__exit__(type(error), error, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._up.__exit__(kind, error, trace)
+
+    def _await_standby(self) -> None:
+        """Returns when the second engine has practised and waits. Raises TimeoutError."""
+        log, deadline = self._up.data_dir / "logs" / "standby.log", time.monotonic() + _STANDBY_S
+        while not (log.exists() and _WAITS in log.read_bytes()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"there is no standby:\n{self._up.log_tail('standby')}")
+            time.sleep(_POLL_S)
 
 
 class UplinkTopic:

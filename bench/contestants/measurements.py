@@ -1,12 +1,14 @@
-"""The measurements of each contestant, in this order: the same devices, payloads and orders for all.
+"""The measurements of each contestant: the same devices, payloads and orders for all.
 
+They are in stages. Each stage has a start of its own, so that a first burst is really cold, and a kill disturbs no other figure.
 A figure ends when its last message is at its destination. The processor time beside it is counted until the contestant is at
 rest, so that its later work for these messages (writes, commits, deletions) counts too. The devices stay connected until then.
 """
 
+import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -14,8 +16,12 @@ from typing import Any, Self
 import msgspec
 
 from bench.contestants.child import Child, Order, Sent
+from bench.contestants.coming_back import DEVICES, come_back
 from bench.contestants.contestant import PREFIX, Contestant
 from bench.contestants.processor_time import ProcessorTime
+
+_IDLE_TIMES = 2
+"""How much longer the part without work is than one of the rates."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,20 +51,45 @@ class Figure(msgspec.Struct, kw_only=True):
     """A measured part.
 
     values: messages_per_s; p50_ms, p99_ms of the part; duplicates; late_ms, the delay of the message that was sent latest.
-    messages: the number of messages or connections for the processor time. cpu_s: of the contestant, by process. generator_cpu_s:
-    of the load generator. busy: the share of all cores in use. note: the reason if there are no values.
+    messages: the number of messages or connections for the processor time. cpu_s: of the contestant, by process, until it is at
+    rest. generator_cpu_s: of the load generator. wall_s: the time until the last message or connection. busy: the share of the
+    usable cores in use meanwhile. note: the reason if there are no values.
     """
 
     values: dict[str, float] = {}
     messages: int = 0
     cpu_s: dict[str, float] = {}
     generator_cpu_s: dict[str, float] = {}
+    wall_s: float = 0.0
     busy: float = 0.0
     note: str = ""
 
     @property
     def cpu_ms_per_message(self) -> float:
         return 1_000 * sum(self.cpu_s.values()) / self.messages if self.messages else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Parts that are measured one after the other after the same start. with_standby: of the contestant."""
+
+    parts: Sequence[str]
+    with_standby: bool = False
+
+
+START = "start"
+"""The part that every first start measures."""
+
+
+def stages(extent: Extent) -> list[Stage]:
+    """Returns the short stages first: what a run has no time for is at the end."""
+    rates = [f"rate_{rate}" for rate in extent.rates]
+    connections = ("connect_new", "burst_cold", "burst_warm", "connect_kept")
+    return [
+        Stage(parts=("burst_few_cold", "burst_few_warm", "kill_alone")),
+        Stage(parts=("kill_standby",), with_standby=True),
+        Stage(parts=(*connections, *rates, "idle", "burst_qos2", "uplink")),
+    ]
 
 
 class Fleet:
@@ -101,20 +132,22 @@ class Measurements:
     def __init__(self, contestant: Contestant, backend: Child, extent: Extent) -> None:
         self._contestant, self._backend, self._extent = contestant, backend, extent
 
-    def parts(self) -> Iterator[tuple[str, Callable[[], Figure]]]:
-        """Returns the parts, in the order in which they must be called."""
+    def parts(self) -> dict[str, Callable[[], Figure]]:
+        """Returns what measures each part of all stages."""
         extent, few, many = self._extent, self._extent.few, self._extent.devices
-        yield "connect_new", self.connections
+        found: dict[str, Callable[[], Figure]] = {
+            "connect_new": self.connections,
+            "connect_kept": self.connections,
+            "burst_qos2": partial(self.burst, many, max(1, extent.burst // 2), qos=2),
+            "idle": self.idle,
+            "uplink": self.uplink,
+            "kill_alone": self.kill,
+            "kill_standby": self.kill,
+        }
         for name in ("cold", "warm"):
-            yield f"burst_{name}", partial(self.burst, many, extent.burst, qos=1)
-        for name in ("cold", "warm"):
-            yield f"burst_few_{name}", partial(self.burst, few, extent.burst, qos=1)
-        yield "burst_qos2", partial(self.burst, many, max(1, extent.burst // 2), qos=2)
-        yield "idle", self.idle
-        for rate in extent.rates:
-            yield f"rate_{rate}", partial(self.rate, rate)
-        yield "uplink", self.uplink
-        yield "connect_kept", self.connections
+            found[f"burst_{name}"] = partial(self.burst, many, extent.burst, qos=1)
+            found[f"burst_few_{name}"] = partial(self.burst, few, extent.burst, qos=1)
+        return found | {f"rate_{rate}": partial(self.rate, rate) for rate in extent.rates}
 
     def connections(self) -> Figure:
         """Measures CONNECT → CONNACK of all devices at once. Their sessions are new the first time, and exist later."""
@@ -152,8 +185,10 @@ class Measurements:
         with self._subscribed(devices, devices, 1) as fleet:
             self._rest()
             spent = ProcessorTime(self._contestant.processes)
-            time.sleep(self._extent.seconds)
-            figure = Figure(cpu_s=spent.spent(), busy=spent.busy(), values={"seconds": self._extent.seconds})
+            time.sleep(_IDLE_TIMES * self._extent.seconds)
+            seconds, cpu_s = spent.wall_s(), spent.spent()
+            cores = sum(cpu_s.values()) / seconds
+            figure = Figure(cpu_s=cpu_s, wall_s=seconds, busy=spent.busy(), values={"seconds": seconds, "cores": cores})
             self._send(devices, devices, counted=False)  # ends the devices
             fleet.result(devices, "messages")
         return figure
@@ -194,6 +229,18 @@ class Measurements:
         figure.generator_cpu_s = {"devices": result["cpu_s"]} | backend_cpu_s
         return figure
 
+    def kill(self) -> Figure:
+        """Measures from SIGKILL until a message sent meanwhile is at its device, which connects again."""
+        if not self._contestant.keeps_sessions:
+            return Figure(note="keeps no sessions")
+        self._rest()
+        spent = ProcessorTime(self._contestant.processes)
+        values = asyncio.run(
+            come_back(self._contestant, self._backend, min(DEVICES, self._extent.devices), self._extent.patience_s)
+        )
+        note = "" if "p50_s" in values else "no message arrived"
+        return Figure(values=values, wall_s=spent.wall_s(), busy=spent.busy(), note=note)
+
     def _subscribed(self, devices: int, expected: int, qos: int) -> Fleet:
         """Starts devices that subscribe, if the contestant needs it."""
         subscription = ("--subscribe", self._contestant.subscribe) if self._contestant.subscribe else ()
@@ -211,6 +258,6 @@ class Measurements:
         self._contestant.await_rest(self._extent.patience_s)
 
     def _figure(self, spent: ProcessorTime, messages: int) -> Figure:
-        busy = spent.busy()
+        wall_s, busy = spent.wall_s(), spent.busy()
         self._rest()
-        return Figure(messages=messages, cpu_s=spent.spent(), busy=busy)
+        return Figure(messages=messages, cpu_s=spent.spent(), wall_s=wall_s, busy=busy)

@@ -25,6 +25,7 @@ class MosquittoInMemory(Broker):
     """Mosquitto without persistence. All sessions and messages are lost at its end."""
 
     title: ClassVar[str] = "Mosquitto, in memory"
+    keeps_sessions: ClassVar[bool] = False
     persistence: ClassVar[str] = "persistence false\n"
 
     @staticmethod
@@ -53,4 +54,5 @@ class MosquittoPersistent(MosquittoInMemory):
     """
 
     title: ClassVar[str] = "Mosquitto, persistent"
+    keeps_sessions: ClassVar[bool] = True
     persistence: ClassVar[str] = "persistence true\npersistence_location {directory}/\nautosave_interval 1\n"

@@ -68,7 +68,7 @@ def _bars(axes: Axes, results: Results, key: str, label: str) -> None:
             if figures:
                 height = mean(figure.values[key] if key else figure.cpu_ms_per_message for figure in figures)
                 _bar(axes, results, number, position, height)
-        axes.plot([], [], "s", color=_COLOURS[position], label=title)  # for the legend, with or without a bar
+        axes.plot([], [], "s", color=_COLOURS[position % len(_COLOURS)], label=title)  # for the legend, with or without a bar
     axes.set_xticks(range(len(_LABELS)), list(_LABELS.values()))
     _scale(axes, label)
 
@@ -79,7 +79,7 @@ def _latency(axes: Axes, results: Results) -> None:
             found = [(rate, results.figures(name, f"rate_{rate}")) for rate in results.rates]
             known = [(rate, mean(figure.values[key] for figure in figures)) for rate, figures in found if figures]
             if known:
-                axes.plot(*zip(*known, strict=True), line, color=_COLOURS[position], markersize=3)
+                axes.plot(*zip(*known, strict=True), line, color=_COLOURS[position % len(_COLOURS)], markersize=3)
     axes.set_xscale("log")
     axes.set_xticks(results.rates, [f"{rate:,}" for rate in results.rates])
     axes.minorticks_off()
@@ -102,7 +102,7 @@ def _bar(axes: Axes, results: Results, number: int, position: int, height: float
     """number: of the group of bars. position: of the contestant in it."""
     contestants = len(results.titles())
     width = 0.84 / contestants
-    bars = axes.bar(number + (position - (contestants - 1) / 2) * width, height, width, color=_COLOURS[position])
+    bars = axes.bar(number + (position - (contestants - 1) / 2) * width, height, width, color=_COLOURS[position % len(_COLOURS)])
     axes.bar_label(bars, labels=[shown(height)], padding=2, fontsize=6.5, rotation=90 if contestants > 2 else 0)
 
 

@@ -1,6 +1,8 @@
 """Measures processor time by process."""
 
 import contextlib
+import os
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -59,16 +61,27 @@ class ProcessorTime:
     def __init__(self, processes: Callable[[], Iterable[tuple[str, psutil.Process]]]) -> None:
         self._processes = processes
         self._before = cpu_s(processes())
-        self._machine = psutil.cpu_times()
+        self._began_s = time.monotonic()
+        self._cores = _core_times()
 
     def spent(self) -> dict[str, float]:
         """Returns the CPU seconds until now, by name."""
         now = cpu_s(self._processes())
         return {name: round(now[name] - self._before[name], 3) for name in sorted(now | self._before)}
 
+    def wall_s(self) -> float:
+        """Returns the seconds until now."""
+        return time.monotonic() - self._began_s
+
     def busy(self) -> float:
-        """Returns the share of all cores in use until now, 0 … 1."""
-        before, now = self._machine, psutil.cpu_times()
-        idle = now.idle + now.iowait - before.idle - before.iowait
-        everything = sum(now[:8]) - sum(before[:8])  # the later fields, the time of guests, are within `user`
+        """Returns the share of the cores that this process may use that was in use until now, 0 … 1."""
+        idle, everything = (now - before for now, before in zip(_core_times(), self._cores, strict=True))
         return 1 - idle / everything if everything > 0 else 0.0
+
+
+def _core_times() -> tuple[float, float]:
+    """Returns the idle seconds and all seconds of the cores that this process may use."""
+    allowed = os.sched_getaffinity(0)
+    cores = [times for number, times in enumerate(psutil.cpu_times(percpu=True)) if number in allowed]
+    # The fields behind the eighth, the time of guests, are within `user`.
+    return sum(core.idle + core.iowait for core in cores), sum(sum(core[:8]) for core in cores)

@@ -24,6 +24,7 @@ CONNECTIONS = 50
 AT_ONCE = 1_000
 """Over all connections: 20 on each, because Mosquitto closes a connection with more at QoS 2."""
 _CONNECT_S = 60.0
+_PAUSE_S = 0.05
 _PUBREC, _PUBCOMP = 0x50, 0x70
 _REST = b"." * (PAYLOAD_BYTES - 8)
 
@@ -92,20 +93,41 @@ class Publishing(Connection):
 class Publisher:
     """Holds all connections of the publisher."""
 
-    def __init__(self) -> None:
+    def __init__(self, host: str, port: int) -> None:
+        self._address = host, port
         self._changed = asyncio.Event()
         self._connections: list[Publishing] = []
 
-    async def connect(self, host: str, port: int) -> None:
-        """Opens the connections. Raises TimeoutError, RuntimeError."""
-        loop = asyncio.get_running_loop()
+    async def connect(self, within_s: float) -> None:
+        """Opens the connections, and begins again while the broker starts. Raises TimeoutError."""
+        deadline_s = time.monotonic() + within_s
+        while True:
+            try:
+                await self._open(deadline_s)
+            except (ConnectionError, RuntimeError):
+                if time.monotonic() > deadline_s:
+                    raise TimeoutError(f"the broker accepts no publisher within {within_s:,.0f} s") from None
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                return
+
+    async def _open(self, deadline_s: float) -> None:
+        """Replaces all connections. Raises ConnectionError, TimeoutError, RuntimeError."""
+        for connection in self._connections:
+            if not connection.lost:
+                connection.close()
+        self._connections = []
+        loop, (host, port) = asyncio.get_running_loop(), self._address
         for number in range(CONNECTIONS):
-            self._connections.append(Publishing(f"backend-{number}", AT_ONCE // CONNECTIONS, self._changed))
-            await loop.create_connection(lambda: self._connections[-1], host, port)
-        await self._until_each("accepted", _CONNECT_S)
+            connection = Publishing(f"backend-{number}", AT_ONCE // CONNECTIONS, self._changed)
+            await loop.create_connection(lambda: connection, host, port)  # noqa: B023 - called at once
+            self._connections.append(connection)
+        await self._until_each("accepted", deadline_s - time.monotonic())
 
     async def carry_out(self, order: Order) -> Sent:
         """Executes an order. Returns when all is acknowledged. Raises TimeoutError, RuntimeError."""
+        if order.again:
+            await self.connect(order.within_s)
         clients = [f"{TOPIC}/{order.prefix}{number}".encode() for number in range(order.devices)]
         for connection in self._connections:
             connection.qos = order.qos
@@ -149,8 +171,8 @@ class Publisher:
 
 
 async def run(host: str, port: int) -> None:
-    publisher = Publisher()
-    await publisher.connect(host, port)
+    publisher = Publisher(host, port)
+    await publisher.connect(_CONNECT_S)
     lines = asyncio.StreamReader()
     await asyncio.get_running_loop().connect_read_pipe(lambda: asyncio.StreamReaderProtocol(lines), sys.stdin)
     print("ready", flush=True)

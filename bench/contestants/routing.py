@@ -4,7 +4,7 @@ Publications have 200 bytes, and subscribers keep their sessions. Each part has 
 earlier part get nothing. A first publication of each publisher, and a second at the same rate, do not count.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self
@@ -13,7 +13,7 @@ import msgspec
 
 from bench.contestants.child import Child
 from bench.contestants.contestant import Contestant
-from bench.contestants.measurements import Figure
+from bench.contestants.measurements import Figure, Stage
 from bench.contestants.processor_time import ProcessorTime
 from bench.contestants.routed_devices import Routed, RoutedOrder
 
@@ -101,6 +101,10 @@ class RoutingExtent:
         ]
 
 
+def routing_stages(extent: RoutingExtent) -> list[Stage]:
+    return [Stage(parts=[part.name for part in extent.parts()])]
+
+
 class RoutedFleet:
     """Runs bench/contestants/routed_devices.py. The devices stay connected within its `with`."""
 
@@ -138,10 +142,8 @@ class RoutingMeasurements:
     def __init__(self, contestant: Contestant, extent: RoutingExtent) -> None:
         self._contestant, self._extent = contestant, extent
 
-    def parts(self) -> Iterator[tuple[str, Callable[[], Figure]]]:
-        """Returns the parts, in the order in which they must be called."""
-        for part in self._extent.parts():
-            yield part.name, partial(self._measure, part)
+    def parts(self) -> dict[str, Callable[[], Figure]]:
+        return {part.name: partial(self._measure, part) for part in self._extent.parts()}
 
     def _measure(self, part: Part) -> Figure:
         if part.is_shared and not self._contestant.has_shared_subscriptions:
@@ -153,7 +155,7 @@ class RoutingMeasurements:
             fleet.warm_up(part.rate)
             spent = ProcessorTime(self._contestant.processes)
             routed = fleet.publish(part.count)
-            busy = spent.busy()
+            wall_s, busy = spent.wall_s(), spent.busy()
             self._contestant.await_rest(patience_s)
             values = {name: float(value) for name, value in msgspec.structs.asdict(routed).items() if name != "cpu_s"}
             return Figure(
@@ -161,5 +163,6 @@ class RoutingMeasurements:
                 messages=part.count * part.copies,
                 cpu_s=spent.spent(),
                 generator_cpu_s={"devices": routed.cpu_s},
+                wall_s=wall_s,
                 busy=busy,
             )

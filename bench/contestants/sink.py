@@ -23,6 +23,7 @@ class Sink(Broker):
     """The sink as a contestant."""
 
     title: ClassVar[str] = "generator alone"
+    keeps_sessions: ClassVar[bool] = False
 
     @staticmethod
     def version() -> str:
