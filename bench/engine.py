@@ -42,7 +42,8 @@ from streaming.config.settings import load_settings
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
-from streaming.engine.spark_session import NO_OPTIMIZING_COMPILER, SparkSettings, spark_master, spark_session
+from streaming.engine.spark_options import NO_OPTIMIZING_COMPILER, SparkSettings, spark_master
+from streaming.engine.spark_session import spark_session
 
 ROWS = (
     ("p50 at 20 messages/s, ms", "p50_20"),

@@ -34,7 +34,8 @@ from inflight.local.spark_jars import spark_jars
 from state.records.record import SinkRecord
 from streaming.engine.operator.sink_columns import SINK_SCHEMA, SinkRows
 from streaming.engine.operator.state_row import STATE_SCHEMA
-from streaming.engine.spark_session import NO_OPTIMIZING_COMPILER, SparkSettings, spark_session
+from streaming.engine.spark_options import NO_OPTIMIZING_COMPILER, SparkSettings
+from streaming.engine.spark_session import spark_session
 from streaming.spark_internals.lean_worker import use_lean_worker
 
 RESULTS = Path(__file__).parent / "results" / "idle_sessions.json"

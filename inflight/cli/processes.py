@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
@@ -146,8 +147,14 @@ def engine(
         signal.signal(number, interrupt)
     if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
-    from inflight.cli.metrics_server import serving_metrics
     from inflight.local.spark_jars import spark_jars
+    from streaming.engine.spark_launch import launch_engine_jvm
+    from streaming.spark_internals.jvm_launch import under_spark_submit
+
+    jars = None if under_spark_submit() else spark_jars()
+    with suppress(OSError):  # raised again, with what to do, where Spark is started
+        launch_engine_jvm(settings, jars)  # it starts while the imports below take a second
+    from inflight.cli.metrics_server import serving_metrics
     from streaming.engine.lifecycle.losses import Losses
     from streaming.engine.lifecycle.standby import Standby
     from streaming.engine.metrics import EngineCollector
@@ -156,7 +163,6 @@ def engine(
     from streaming.engine.watching.health import EngineHealth
     from streaming.engine.watching.repeated_ends import EndCounter
     from streaming.engine.watching.watchdog import report_hangs
-    from streaming.spark_internals.jvm import under_spark_submit
 
     ends = EndCounter(settings, is_standby=standby)
     at_interrupt.append(ends.stop_asked)
@@ -189,7 +195,7 @@ def engine(
     ):
         run_engine(
             settings,
-            jars=None if under_spark_submit() else spark_jars(),
+            jars=jars,
             on_ready=partial(ready, "engine"),
             stop=stop,
             standby=Standby(on_wait=wait, on_takeover=take_over) if standby else None,

@@ -149,7 +149,7 @@ def repartition(
     """Move the sessions of a stopped engine to N state partitions. Nothing is lost, and nothing is sent twice."""
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.ownership.repartition import repartition as repartition_sessions
-    from streaming.spark_internals.jvm import under_spark_submit
+    from streaming.spark_internals.jvm_launch import under_spark_submit
     from streaming.terminal import say
 
     settings = load(config, overrides, data_dir)

@@ -29,7 +29,7 @@ from inflight.local.java import find_java
 from inflight.local.start_watch import PATIENCE_S, StartWatch
 from streaming.config.resources import conf_file
 from streaming.engine.watching.full_disk import is_full
-from streaming.spark_internals.jvm import java_environment
+from streaming.spark_internals.jvm_launch import java_environment
 
 _HOST: Final = "127.0.0.1"
 _STOP_TIMEOUT_S: Final = 20.0

@@ -2,7 +2,7 @@
 
 from inflight.local.class_data_sharing import archive_options
 from inflight.local.jars import ensure_jars
-from streaming.engine.spark_session import SparkJars
+from streaming.engine.spark_options import SparkJars
 
 
 def spark_jars(*, progress: bool = True) -> SparkJars:

@@ -60,7 +60,8 @@ from streaming.engine.ownership.partitions import (
 from streaming.engine.ownership.repartition import own_checkpoint
 from streaming.engine.pacing.wake_ups import WakeUpReader
 from streaming.engine.progress import BatchProgress, ProgressFile
-from streaming.engine.spark_session import SparkJars, start_spark
+from streaming.engine.spark_options import SparkJars
+from streaming.engine.spark_session import start_spark
 from streaming.engine.stored_subscriptions import announce_stored_subscriptions
 from streaming.engine.watching.back_pressure import BackPressure
 from streaming.engine.watching.consumer_lag import ConsumerLag, LagObserver
@@ -68,7 +69,8 @@ from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
 from streaming.settings import OFF
-from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets, is_local_path
+from streaming.spark_internals.checkpoint import CheckpointFiles, Offsets
+from streaming.spark_internals.locations import is_local_path
 from streaming.topics import TopicReport, dead_letter_topic_bytes, require_safe_topics
 
 _log: Final = structlog.get_logger(__name__)

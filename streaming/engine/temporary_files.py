@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from streaming.spark_internals.jvm import await_jvm_exit
+from streaming.spark_internals.jvm_launch import await_jvm_exit
 
 _LOCK: Final = "in-use"
 _NEW: Final = "new-"

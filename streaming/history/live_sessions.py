@@ -7,7 +7,7 @@ from streaming.engine.answers.asking import ask_engine
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
-    from streaming.engine.spark_session import SparkJars
+    from streaming.engine.spark_options import SparkJars
     from streaming.history.session import HistorySession
 
 _LONG_S: Final = 60.0

@@ -22,7 +22,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from streaming.archive.tables import TABLES
 from streaming.engine.ownership.checkpoint_checks import check_unused_checkpoint
 from streaming.engine.session_rows import json_documents, longest_queues, session_rows
-from streaming.engine.spark_session import SparkJars
+from streaming.engine.spark_options import SparkJars
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.history.delta_reader import is_table
 from streaming.history.errors import BadQuestion, NoArchive
@@ -30,8 +30,8 @@ from streaming.history.questions import checked_condition, checked_query
 from streaming.history.sources.delta import DeltaSource
 from streaming.history.sources.source import Source
 from streaming.history.spark import history_spark
-from streaming.spark_internals.checkpoint import is_local_path
 from streaming.spark_internals.jvm import SPARK_ERRORS
+from streaming.spark_internals.locations import is_local_path
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import SparkSession
 
-from streaming.engine.spark_session import SparkJars, SparkSettings, spark_session
+from streaming.engine.spark_options import SparkJars, SparkSettings
+from streaming.engine.spark_session import spark_session
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings

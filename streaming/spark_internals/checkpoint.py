@@ -23,6 +23,8 @@ from urllib.parse import urlparse
 import structlog
 from pyspark.sql import SparkSession
 
+from streaming.spark_internals.locations import is_local_path, local_path
+
 T = TypeVar("T")
 Offsets = Mapping[str, Mapping[int, int]]
 """By topic and partition: the offset of the first record that was not read."""
@@ -249,17 +251,6 @@ def hold_local_checkpoint(location: str, *, timeout_s: float) -> Iterator[None]:
 
 def _held_too_long(location: str, timeout_s: float) -> TimeoutError:
     return TimeoutError(f"the lock of {location} was not free within {timeout_s:.0f} s")
-
-
-def is_local_path(location: str) -> bool:
-    """Returns True for a path of this machine's file system, False for HDFS and object stores."""
-    return urlparse(location).scheme in ("", "file")
-
-
-def local_path(location: str) -> Path:
-    """Returns the path of a location for which `is_local_path` is True."""
-    url = urlparse(location)
-    return Path(url.path if url.scheme else location)
 
 
 def recorded_state_partitions(files: CheckpointFiles) -> int | None:

@@ -20,7 +20,7 @@ from state.records.ledger import LedgerRow
 from streaming.engine.batch_record import MICRO_BATCH, NO_CLIENT
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.query import source_records
-from streaming.engine.spark_session import SparkJars
+from streaming.engine.spark_options import SparkJars
 from streaming.history.errors import NothingFound
 from streaming.history.sources.kafka import read_ranges
 from streaming.history.sources.kafka_ranges import CutReason, OffsetRange

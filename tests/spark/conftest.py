@@ -21,7 +21,8 @@ from state.records.settings import Topics
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.query import read_records, sessions, sessions_writer
-from streaming.engine.spark_session import SparkSettings, spark_session
+from streaming.engine.spark_options import SparkSettings
+from streaming.engine.spark_session import spark_session
 from tests.support.kafka_topics import ReadRecord, create_topics, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until

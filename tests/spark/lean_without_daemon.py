@@ -16,7 +16,8 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from inflight.local.spark_jars import spark_jars
 from state.records.record import SinkRecord
 from streaming.engine.operator.sink_columns import SINK_SCHEMA, SinkRows
-from streaming.engine.spark_session import SparkSettings, spark_session
+from streaming.engine.spark_options import SparkSettings
+from streaming.engine.spark_session import spark_session
 from streaming.spark_internals.lean_worker import use_lean_worker
 
 

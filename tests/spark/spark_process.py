@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 from inflight.local.spark_jars import spark_jars
-from streaming.engine.spark_session import SparkSettings, spark_session
+from streaming.engine.spark_options import SparkSettings
+from streaming.engine.spark_session import spark_session
 
 if __name__ == "__main__":
     checkpoint = Path(sys.argv[1])

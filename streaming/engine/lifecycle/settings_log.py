@@ -28,7 +28,7 @@ from streaming.config.settings import Settings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.operator.settings import PipelineSettings, SessionProfile
-from streaming.engine.spark_session import keeps_keys_in_order
+from streaming.engine.spark_options import keeps_keys_in_order
 from streaming.reload.changes import changed_keys
 from streaming.spark_internals.checkpoint import CheckpointFiles
 

@@ -21,7 +21,8 @@ from streaming.config.settings import Settings
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.lifecycle.warm_up import warm_up
 from streaming.engine.ownership.engine_group import has_members
-from streaming.spark_internals.checkpoint import CheckpointLock, is_local_path
+from streaming.spark_internals.checkpoint import CheckpointLock
+from streaming.spark_internals.locations import is_local_path
 from streaming.topics import TopicReport
 
 _LOCK_POLL_S: Final = 0.1

@@ -14,8 +14,9 @@ from streaming.config.settings import Settings
 from streaming.engine.errors import CheckpointInUse, NewerEvent, QueryFailed
 from streaming.engine.ownership.checkpoint_format import check_format
 from streaming.engine.ownership.repartition import check_state_partitions, in_use
-from streaming.spark_internals.checkpoint import CheckpointFiles, hold_local_checkpoint, is_local_path
+from streaming.spark_internals.checkpoint import CheckpointFiles, hold_local_checkpoint
 from streaming.spark_internals.checkpoint_damage import check_damage
+from streaming.spark_internals.locations import is_local_path
 from streaming.topics import TopicReport, check_topics
 
 _LOCK_TIMEOUT_S: Final = 60.0

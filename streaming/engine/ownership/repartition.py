@@ -20,16 +20,12 @@ from pyspark.sql import SparkSession
 from streaming.config.settings import Settings
 from streaming.engine.errors import CannotRepartition, CheckpointInUse, CheckpointMismatch
 from streaming.engine.ownership.engine_group import await_no_engine
-from streaming.engine.spark_session import SparkJars, start_spark
-from streaming.spark_internals.checkpoint import (
-    CheckpointFiles,
-    is_local_path,
-    lock_checkpoint,
-    recorded_state_partitions,
-    repartition_state,
-)
+from streaming.engine.spark_options import SparkJars
+from streaming.engine.spark_session import start_spark
+from streaming.spark_internals.checkpoint import CheckpointFiles, lock_checkpoint, recorded_state_partitions, repartition_state
 from streaming.spark_internals.checkpoint_damage import check_damage
 from streaming.spark_internals.jvm import SPARK_ERRORS
+from streaming.spark_internals.locations import is_local_path
 
 _LOCK_TIMEOUT_S: Final = 10.0
 _FILE: Final = "inflight.repartition"

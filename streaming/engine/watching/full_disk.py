@@ -9,8 +9,8 @@ from typing import Final
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
 from streaming.engine.errors import DiskFull, QueryFailed
-from streaming.spark_internals.checkpoint import is_local_path, local_path
 from streaming.spark_internals.jvm import SPARK_ERRORS
+from streaming.spark_internals.locations import is_local_path, local_path
 
 FULL_BYTES: Final = 4 << 20
 """After a file that did not fit, less than this is free."""

@@ -24,8 +24,9 @@ from streaming.config.settings import Settings
 from streaming.engine.errors import EngineDied
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.engine_ends import EngineEnds
-from streaming.spark_internals.checkpoint import CheckpointFiles, committed_offsets, is_local_path, planned_offsets
+from streaming.spark_internals.checkpoint import CheckpointFiles, committed_offsets, planned_offsets
 from streaming.spark_internals.jvm import SPARK_ERRORS
+from streaming.spark_internals.locations import is_local_path
 
 _OUT_OF_MEMORY: Final = re.compile(r"java\.lang\.OutOfMemoryError[^\n]*")
 _LOG_TAIL_BYTES: Final = 4 << 20

@@ -10,12 +10,12 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.delta.tables import PARTITION, TableSpec, newest_version
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
-from streaming.engine.spark_session import SparkJars
+from streaming.engine.spark_options import SparkJars
 from streaming.history.delta_reader import UnsupportedTable, is_table, newest_value, oldest_and_newest, rows_with
 from streaming.history.errors import NoArchive
 from streaming.history.sources.source import MessageRows, Row, SourceLimits
 from streaming.history.spark import history_spark
-from streaming.spark_internals.checkpoint import is_local_path
+from streaming.spark_internals.locations import is_local_path
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings

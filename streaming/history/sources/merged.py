@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from streaming.archive.tables import LEDGER
 from streaming.config.errors import KafkaUnreachable
-from streaming.engine.spark_session import SparkJars
+from streaming.engine.spark_options import SparkJars
 from streaming.history.delta_reader import is_table
 from streaming.history.sources.delta import LEDGER_COLUMNS, DeltaSource, local_table
 from streaming.history.sources.kafka import KafkaSource

@@ -3,7 +3,7 @@ import os
 import pytest
 
 from streaming.config.settings import Settings
-from streaming.engine.spark_session import spark_master
+from streaming.engine.spark_options import spark_master
 
 
 def master(

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from streaming.spark_internals.checkpoint import CheckpointFiles, PlannedBatch, hold_local_checkpoint, local_path, moved_line
+from streaming.spark_internals.checkpoint import CheckpointFiles, PlannedBatch, hold_local_checkpoint, moved_line
+from streaming.spark_internals.locations import local_path
 
 
 @pytest.mark.parametrize("folder", [None, "folder"])

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from streaming.engine.spark_session import SparkJars, SparkSettings, launch_options, spark_options, temporary_options
+from streaming.engine.spark_options import SparkJars, SparkSettings, launch_options, spark_options, temporary_options
 
 JARS = SparkJars(connectors=(Path("/jars/kafka.jar"),), local_fs=Path("/jars/fs.jar"), java_options=())
 
