@@ -1,6 +1,6 @@
 """Presence: what `inflight.presence` said, and when → what of it was not true. Pure.
 
-1. After each micro-batch it says what the ledger says of the client's connections.
+1. For each micro-batch in which the ledger says something of the client's connections it says the same, and for no other one.
 2. A client is online from some time after its connection was accepted to the connection's end, and is not online from some time
    after that to its next CONNECT. "Some time" is WITHIN_S, which begins anew after each outage of the engine.
 3. When all devices have left, a kept session is offline, and any other one is gone.
@@ -34,16 +34,19 @@ def violations(facts: Facts) -> Iterator[Violation]:
 
 
 class _Seen:
-    """A reader's view of one client, as docs/guides/presence.md says: the highest record counts, and a session
-    that has ended leaves nothing behind that later ones could be compared with."""
+    """A reader's view of one client, as docs/guides/presence.md says: the highest record counts, and a session that has ended
+    leaves nothing behind that later ones could be compared with.
+
+    since_s: the times of the micro-batches that have written records that count.
+    """
 
     def __init__(self, records: Iterable[SaidPresence]) -> None:
         self._at_s: list[float] = []
-        self._since_s: list[float] = []
+        self.since_s: list[float] = []
         self._status = [Status.GONE]
         for highest in _highest(records):
             self._at_s.append(highest.time_s)
-            self._since_s.append(highest.since_s)
+            self.since_s.append(highest.since_s)
             self._status.append(highest.status)
 
     @property
@@ -53,7 +56,11 @@ class _Seen:
 
     def of_micro_batch(self, time_s: float) -> Status:
         """Returns what is said by the micro-batch of this time, or was before and still holds."""
-        return self._status[bisect_right(self._since_s, time_s)]
+        return self._status[bisect_right(self.since_s, time_s)]
+
+    def has_record_of(self, time_s: float) -> bool:
+        """Says that the micro-batch of this time has written a record that counts."""
+        return time_s in self.since_s
 
     def between(self, begin_s: float, end_s: float) -> list[Status]:
         """Returns what can be read in this time."""
@@ -83,10 +90,16 @@ def online(records: Iterable[SaidPresence]) -> set[str]:
 
 
 def _beside_ledger(seen: _Seen, rows: list[SessionRow]) -> Iterator[str]:
-    for time_s, step in {row.time_s: row.step for row in rows}.items():
+    known = {row.time_s: row.step for row in rows}
+    for time_s, step in known.items():
         said, due = seen.of_micro_batch(time_s), _AFTER[step]
         if said is not due:
             yield f"its presence is {said} after a micro-batch, and {due} by the ledger ({time_s:.3f})"
+        elif not seen.has_record_of(time_s) and due is not Status.GONE:
+            yield f"its presence has no record of a micro-batch after which it is {due} by the ledger ({time_s:.3f})"
+    for time_s in seen.since_s:
+        if time_s not in known:
+            yield f"its presence has a record of a micro-batch of which the ledger says nothing ({time_s:.3f})"
 
 
 def _in_time(seen: _Seen, device: DeviceFacts, facts: Facts) -> Iterator[str]:
