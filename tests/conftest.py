@@ -30,14 +30,7 @@ def jars() -> Jars:
 
 
 @pytest.fixture(scope="session")
-def stopped_at_last() -> Iterator[None]:
-    """Stops the servers that this process shares with others when it ends."""
-    yield
-    await_stopped()
-
-
-@pytest.fixture(scope="session")
-def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars, stopped_at_last: None) -> Iterator[SharedKafka]:
+def kafka(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[SharedKafka]:
     """A real broker for the whole test run. Tests share it: give topics, groups and client ids names of your own."""
 
     def start(directory: Path) -> tuple[SharedKafka, Callable[[], None]]:
@@ -95,6 +88,12 @@ class Groups(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionfinish() -> None:
+    """Stops the servers that this process shares with others, which may use them for longer than a test may take."""
+    await_stopped()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

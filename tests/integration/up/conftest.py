@@ -75,7 +75,7 @@ class _Addresses:
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory, stopped_at_last: None) -> Iterator[SharedUp]:
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SharedUp]:
     """Ends with the last module that uses it, because an idle engine takes a third of a processor."""
     with shared(tmp_path_factory, "up", _Addresses, start_up) as found:
         yield SharedUp(found.mqtt, found.kafka, Path(found.data_dir))
