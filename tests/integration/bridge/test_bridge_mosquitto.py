@@ -19,7 +19,7 @@ from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCom
 from state.model import QoS
 from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.interop, needs_mosquitto]
 
@@ -53,7 +53,7 @@ class Example:
             self._lines.put(json.loads(line))
 
     def next_line(self) -> dict[str, str]:
-        return self._lines.get(timeout=20)
+        return self._lines.get(timeout=DEADLINE_S)
 
     @property
     def has_more(self) -> bool:
@@ -220,4 +220,4 @@ def test_two_bridges_share_the_publications(tmp_path: Path, version: int) -> Non
 
 def publish(broker: Mosquitto, topic: str, payload: str) -> None:
     command = ["mosquitto_pub", "-h", broker.host, "-p", str(broker.port), "-t", topic, "-m", payload, "-q", "1"]
-    subprocess.run(command, check=True, timeout=20)
+    subprocess.run(command, check=True, timeout=DEADLINE_S)

@@ -16,7 +16,7 @@ from tests.integration.up.paho_subscriber import PahoSubscriber
 from tests.support.bridged_device import TOPIC_TEMPLATE, BridgedDevice
 from tests.support.kafka_topics import read_topic
 from tests.support.mosquitto import BridgeProcess, Mosquitto, needs_mosquitto
-from tests.support.waiting import wait_until
+from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.interop, pytest.mark.faults, needs_mosquitto]
 
@@ -80,7 +80,7 @@ class Site:
 
 
 def sample(address: str, name: str) -> float:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=DEADLINE_S) as answer:
         text = answer.read().decode()
     found = [line.split()[1] for line in text.splitlines() if line.split()[0] == name]
     assert len(found) == 1, f"{name} is not in:\n{text}"
