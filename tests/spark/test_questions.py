@@ -11,10 +11,10 @@ from streaming.history.errors import BadQuestion
 from streaming.history.questions import checked_condition, checked_query
 
 
-@pytest.fixture
-def ledger(spark: SparkSession, tmp_path: Path) -> Iterator[DataFrame]:
+@pytest.fixture(scope="module")
+def ledger(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iterator[DataFrame]:
     """The view `ledger`, which reads a file, as the tables of the archive do."""
-    table = str(tmp_path / "ledger")
+    table = str(tmp_path_factory.mktemp("questions") / "ledger")
     spark.range(3).selectExpr("id", "concat('c', id) AS client_id").write.parquet(table)
     rows = spark.read.parquet(table)
     rows.createOrReplaceTempView("ledger")

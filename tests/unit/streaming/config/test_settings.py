@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.fast_path.settings import FastPathSettings
@@ -20,16 +18,14 @@ from sinks.routing.settings import RoutingSettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.records.settings import RecordLimits
-from state.setting import NEVER_MS, SETTING, Process
+from state.setting import SETTING, Process
 from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
 from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
-from streaming.config.secrets import is_harmless_option
 from streaming.config.section import section_of, setting_of
 from streaming.config.settings import Settings, gateway_settings, load_settings, routing_settings
-from streaming.config.units import format_duration, format_size, parse_duration_ms, parse_size_bytes
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.settings import SettingsOfClients
 from streaming.settings import EngineSettings
@@ -489,97 +485,6 @@ def test_a_flag_without_a_value_is_explained() -> None:
     assert complaints("max_inflight") == ["--set max_inflight: max_inflight: write --set section.key=value"]
 
 
-SECRETS = """
-[kafka]
-ssl_key_password = "hunter2"
-sasl_password = "hunter2"
-[kafka.options]
-"sasl.jaas.config" = "hunter2"
-"ssl.key.password" = "hunter2"
-"ssl.key.passphrase" = "hunter2"
-"basic.auth.user.info" = "ann:hunter2"
-"schema.registry.url" = "https://ann:hunter2@registry"
-[engine.spark]
-"spark.hadoop.fs.s3a.secret.key" = "hunter2"
-"spark.hadoop.fs.s3a.encryption.key" = "hunter2"
-"spark.hadoop.fs.azure.sas.container.account" = "hunter2"
-"spark.hadoop.google.cloud.auth.service.account.private.key" = "hunter2"
-"spark.driver.extraJavaOptions" = "-Dkey=hunter2"
-"spark.executor.memory" = "4g"
-[bridge]
-password = "hunter2"
-"""
-
-
-def test_secrets_are_never_shown(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text(SECRETS)
-    settings = load_settings(file)
-    assert settings.kafka.sasl_password == "hunter2"
-    assert "hunter2" not in repr(settings) + render_toml(settings)
-    assert '"spark.executor.memory" = "4g"' in render_toml(settings), "what is known to be harmless is shown"
-    assert "hunter2" not in repr(gateway_settings(settings)) + repr(settings.kafka)
-    assert "hunter2" not in "".join(complaints('gateway.credentials={"ann": ["hunter2"]}'))
-    monkeypatch.setenv("INFLIGHT__KAFKA__OPTIONS", '{"ssl.key.password": {"hunter2": 1}}')
-    assert "hunter2" not in "".join(complaints())
-
-
-@pytest.mark.parametrize(
-    ("override", "words"),
-    [
-        ("kafka.sasl_password=hunter2", "set the environment variable INFLIGHT__KAFKA__SASL_PASSWORD, or write it in a conf"),
-        ("bridge.password=hunter2", "set the environment variable INFLIGHT__BRIDGE__PASSWORD"),
-        ("kafka.options.ssl.key.password=hunter2", "flags of a process: write it in a configuration file"),
-        ('kafka.options."ssl.key.password"=hunter2', "flags of a process: write it in a configuration file"),
-        ("kafka.options.ssl.key.passphrase=hunter2", "flags of a process"),
-        ("kafka.options.basic.auth.user.info=ann:hunter2", "flags of a process"),
-        ("kafka.options.an.option.of.tomorrow=hunter2", "flags of a process"),
-        ("engine.spark.spark.hadoop.fs.azure.sas.container.account=hunter2", "flags of a process"),
-        ("engine.spark.spark.hadoop.fs.s3a.encryption.key=hunter2", "flags of a process"),
-        ('kafka.options={"sasl.jaas.config": "hunter2"}', "flags of a process"),
-        ('kafka.options={"an.option.of.tomorrow": "hunter2"}', "flags of a process"),
-        ('kafka={"sasl_password": "hunter2"}', "flags of a process"),
-    ],
-)
-def test_a_secret_is_no_flag(override: str, words: str) -> None:
-    [problem] = complaints(override)
-    assert words in problem
-    assert "hunter2" not in problem
-
-
-@pytest.mark.parametrize(
-    ("name", "is_harmless"),
-    [
-        ("spark.sql.session.timeZone", True),
-        ("spark.sql.catalog.mine.url", False),
-        ("spark.kubernetes.driver.pod.name", True),
-        ("spark.kubernetes.driverEnv.ANYTHING", False),
-        ("spark.kubernetes.authenticate.oauthToken", False),
-        ("spark.executor.memory", True),
-        ("spark.executor.extraJavaOptions", False),
-        ("spark.hadoop.fs.s3a.endpoint", True),
-        ("spark.hadoop.fs.s3a.access.key", False),
-        ("request.timeout.ms", True),
-        ("client.id", True),
-        ("ssl.ca.location", True),
-        ("ssl.ca.pem", False),
-        ("schema.registry.url", False),
-    ],
-)
-def test_only_options_that_are_known_to_be_harmless_are_shown(name: str, is_harmless: bool) -> None:
-    assert is_harmless_option(name) is is_harmless
-
-
-def test_what_is_named_like_a_secret_may_be_a_flag(tmp_path: Path) -> None:
-    (tmp_path / "password").write_text("hunter2\n")
-    overrides = [f"kafka.sasl_password_file={tmp_path}/password", "gateway.login.password_cache_ms=5", "kafka.sasl_password="]
-    overrides += ["engine.spark.spark.hadoop.fs.s3a.aws.credentials.provider=com.example.Provider"]
-    overrides += ["kafka.options.an.option.of.tomorrow=17", "kafka.options.client.rack=a", "engine.spark.spark.of.tomorrow=true"]
-    settings = load_settings(overrides=overrides)
-    assert settings.kafka.password == "hunter2"
-    assert "hunter2" not in repr(settings) + render_toml(settings)
-    assert "com.example.Provider" in render_toml(settings)
-
-
 @pytest.mark.parametrize("key", ["spark.executor.cores", '"spark.executor.cores"', "'spark.executor.cores'"])
 def test_a_name_of_spark_may_be_in_quotes_as_in_a_file(key: str) -> None:
     assert load_settings(overrides=[f"engine.spark.{key}=2"]).engine.spark == {"spark.executor.cores": 2}
@@ -609,49 +514,3 @@ def test_places_default_to_the_data_directory() -> None:
     settings = load_settings(overrides=["engine.data_dir=/data", "engine.tables_location=s3a://bucket/tables"])
     assert settings.checkpoint_location == "/data/checkpoint"
     assert settings.tables_location == "s3a://bucket/tables"
-
-
-@pytest.mark.parametrize(
-    ("text", "milliseconds"),
-    [
-        ("30s", 30_000),
-        ("500ms", 500),
-        ("2h", 7_200_000),
-        ("1h30m", 5_400_000),
-        ("1.5s", 1_500),
-        ("250", 250),
-        ("1d", 86_400_000),
-        ("never", NEVER_MS),
-    ],
-)
-def test_durations_are_written_as_people_do(text: str, milliseconds: int) -> None:
-    assert parse_duration_ms(text) == milliseconds
-
-
-@pytest.mark.parametrize("nonsense", ["", "s", "30 x", "-5s", "1s2", True, 1.5, None, "1e3s", "٣s"])
-def test_what_is_no_duration_is_refused(nonsense: object) -> None:
-    with pytest.raises(ValueError, match="not a duration"):
-        parse_duration_ms(nonsense)
-
-
-@pytest.mark.parametrize(
-    ("text", "size"), [("1MiB", 1 << 20), ("64KiB", 65_536), ("10MB", 10_000_000), ("12", 12), ("0.5KiB", 512), ("3B", 3)]
-)
-def test_sizes_are_written_as_people_do(text: str, size: int) -> None:
-    assert parse_size_bytes(text) == size
-
-
-@pytest.mark.parametrize("nonsense", ["", "MiB", "-5", "1.5", "1XB", "1MiB2", True, 1.5, None, "1e3", "٣MiB"])
-def test_what_is_no_size_is_refused(nonsense: object) -> None:
-    with pytest.raises(ValueError, match="not a size"):
-        parse_size_bytes(nonsense)
-
-
-@given(st.integers(min_value=0, max_value=NEVER_MS))
-def test_formatted_durations_read_back(milliseconds: int) -> None:
-    assert parse_duration_ms(format_duration(milliseconds)) == milliseconds
-
-
-@given(st.integers(min_value=0, max_value=1 << 40))
-def test_formatted_sizes_read_back(size: int) -> None:
-    assert parse_size_bytes(format_size(size)) == size

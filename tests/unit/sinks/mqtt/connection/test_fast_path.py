@@ -1,6 +1,6 @@
 """sinks.mqtt.connection.fast_path: a grant that changes its partition, subscriptions that change beside it, routed messages.
 
-test_offers.py has the rest, in a connection.
+test_offers.py and test_offers_on_the_wire.py have the rest, in a connection.
 """
 
 from typing import Any, TypeAlias
