@@ -71,10 +71,7 @@ def test_every_row_of_the_table_is_among_these() -> None:
 
 
 @pytest.mark.parametrize(("phase", "event"), ROWS, ids=lambda member: member.name)
-def test_each_row_of_what_is_owed_is_what_happens(
-    phase: AbandonedPhase, event: AbandonedEvent, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(packet_ids, "MAX_ABANDONED", 8)
+def test_each_row_of_what_is_owed_is_what_happens(phase: AbandonedPhase, event: AbandonedEvent) -> None:
     s = in_owed_phase(phase, version=4 if event is AbandonedEvent.DISPLACED else 5)
     target, sent = ROWS[phase, event]
     match event:
@@ -91,9 +88,11 @@ def test_each_row_of_what_is_owed_is_what_happens(
         case AbandonedEvent.REPLAY:
             s.lose_connection().connect(version=5)
         case AbandonedEvent.DISPLACED:
-            with s.micro_batch():
-                s.submit(*(f"m{number}" for number in range(8)), qos=2)
-            s.after(RETRY_S)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(packet_ids, "MAX_ABANDONED", 8)
+                with s.micro_batch():
+                    s.submit(*(f"m{number}" for number in range(8)), qos=2)
+                s.after(RETRY_S)
         case AbandonedEvent.SESSION_ENDED:
             s.connect(version=5, clean_start=True)
     seen = s.sees()
