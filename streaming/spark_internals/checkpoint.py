@@ -6,24 +6,17 @@ with another layout makes a start fail with KeyError or ValueError, before the q
 they are checked before Spark starts. Others are accessed with Hadoop's FileSystem in the JVM, which knows every file system.
 """
 
-import atexit
 import fcntl
 import json
-import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
-from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
-from urllib.parse import urlparse
 
 import structlog
 from pyspark.sql import SparkSession
 
-from streaming.spark_internals.locations import is_local_path, local_path
+from streaming.spark_internals.locations import is_local_path, local_path, location_without_escapes
 
 T = TypeVar("T")
 Offsets = Mapping[str, Mapping[int, int]]
@@ -31,8 +24,6 @@ Offsets = Mapping[str, Mapping[int, int]]
 
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _LOCK_FILE: Final = "inflight.lock"
-_UNESCAPED: Final = re.compile(r"[\w/.,;:$&+=@!~*'()-]*")
-"""Characters that java.net.URI leaves as they are in a path."""
 _LOCK_POLL_S: Final = 0.05
 _log: Final = structlog.get_logger(__name__)
 
@@ -377,21 +368,6 @@ def _logged_offsets(files: CheckpointFiles, batch_id: int) -> dict[str, dict[int
 
 def _entry(files: CheckpointFiles, batch_id: int) -> list[str]:
     return (files.read(f"offsets/{batch_id}") or b"").decode().splitlines()
-
-
-@cache
-def location_without_escapes(location: str) -> str:
-    """Returns a name of a local checkpoint for Spark's state reader, which escapes spaces, quotes and the like twice.
-
-    It is a symbolic link in a directory of this process, which removes it at its end.
-    """
-    if not is_local_path(location) or urlparse(location).scheme or _UNESCAPED.fullmatch(location):
-        return location
-    directory = tempfile.mkdtemp(prefix="inflight-checkpoint-")
-    atexit.register(shutil.rmtree, directory, ignore_errors=True)
-    link = Path(directory) / "link"
-    link.symlink_to(Path(location).absolute())
-    return str(link)
 
 
 def repartition_state(spark: SparkSession, location: str, state_partitions: int) -> None:

@@ -7,7 +7,7 @@ Tried with PySpark 4.2.0. The layout is that of `applyInPandasWithState`: a key 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from streaming.spark_internals.checkpoint import location_without_escapes
+from streaming.spark_internals.locations import location_without_escapes
 
 
 def state_rows(spark: SparkSession, checkpoint: str) -> DataFrame:
