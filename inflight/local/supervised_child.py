@@ -28,7 +28,7 @@ READY: Final = "ready"
 STANDBY: Final = "standby"
 """The role of an engine that waits for another one to be gone."""
 
-FIRST_PAUSE_S: Final = 0.5
+FIRST_PAUSE_S: Final = 0.1
 LONGEST_PAUSE_S: Final = 30.0
 _WATCH_S: Final = 0.5
 _RESTART_WAIT_S: Final = 15.0
