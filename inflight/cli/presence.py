@@ -61,9 +61,8 @@ def _read(settings: "Settings") -> "dict[str, ClientPresence]":
 def _row(client: "ClientPresence") -> tuple[object, ...]:
     from streaming.history.times import shown_utc
 
-    protocol = "MQTT 5" if client.protocol_version == 5 else "MQTT 3.1.1"
     since, ends = shown_utc(client.since_ms), shown_utc(client.expires_ms)
-    return (client.client_id, client.status, since, client.gateway, protocol, ends, client.reason or None)
+    return (client.client_id, client.status, since, client.gateway, client.protocol or None, ends, client.reason or None)
 
 
 def _document(client: "ClientPresence") -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, Final
 
+from inflight.console.presence_events import PresenceEvents, newest_changes
 from inflight.console.worker import Progress
 from inflight.local.spark_jars import spark_jars
 from inflight.status.client import fate_sentences
@@ -185,6 +186,9 @@ class History:
 
     def newest(self, on_progress: Progress) -> RecentSteps:
         return newest_messages(self._settings, max_records=_NEWEST_RECORDS, most=_NEWEST_MESSAGES, on_progress=on_progress)
+
+    def presence(self, prefix: str, on_progress: Progress) -> PresenceEvents:
+        return newest_changes(self._settings, prefix, max_records=_NEWEST_RECORDS, most=MAX_ROWS, on_progress=on_progress)
 
     def topic(self, topic: str, on_progress: Progress) -> TopicView:
         """topic: a valid name or filter."""

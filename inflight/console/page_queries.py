@@ -10,6 +10,7 @@ from inflight.console.history import REASONS, History, LettersFilter, is_letter_
 from inflight.console.query_page import PageQuery
 from sinks.mqtt_topics import is_shared, is_topic_filter
 
+_EVENTS_AGE_S: Final = 2.0
 SESSIONS: Final = ("sessions",)
 """Cache key of the query for the totals of all sessions."""
 
@@ -45,6 +46,12 @@ class PageQueries:
         return {
             "trace": PageQuery(("trace", message_id, client_id), lambda progress: history.trace(message_id, client_id, progress))
         }
+
+    def presence(self, query: QueryParams) -> Mapping[str, PageQuery]:
+        """Uses `client`: the beginning of a client id. An open page reads again whenever it is refreshed."""
+        history, prefix = self._history, query.get("client", "")
+        ask = PageQuery(("presence", prefix), lambda progress: history.presence(prefix, progress), _EVENTS_AGE_S)
+        return {"presence": ask}
 
     def topic(self, query: QueryParams) -> Mapping[str, PageQuery]:
         """Uses `topic`: a topic name or a filter."""

@@ -41,6 +41,7 @@ class Plot:
 
     Attributes:
         marks: (height in the drawing, label) of the grid lines.
+        from_text, to_text: Labels of the left and the right edge.
     """
 
     title: str
@@ -48,6 +49,7 @@ class Plot:
     lines: tuple[Line, ...]
     marks: tuple[tuple[float, str], ...]
     from_text: str
+    to_text: str = "now"
 
 
 def plot(

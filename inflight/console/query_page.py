@@ -1,7 +1,7 @@
 """Serves pages that wait for results of the worker.
 
 Who opens a page gets a fresh result: an older one is shown with its age until the new one is there. An open page refreshes
-itself, and reads again after a minute. POST reads again at once.
+itself, and reads again after a minute, or sooner if its query says so. POST reads again at once.
 """
 
 from collections.abc import Callable, Mapping
@@ -31,10 +31,12 @@ class PageQuery(NamedTuple):
     Attributes:
         key: Equal for equal queries; the first part says which kind.
         ask: Runs the query.
+        refreshed_age_s: A page that is open already reads again at this age of the result.
     """
 
     key: Key
     ask: Callable[[Progress], object]
+    refreshed_age_s: float = _REFRESHED_AGE_S
 
 
 QueriesOf: TypeAlias = Callable[[QueryParams], Mapping[str, PageQuery]]
@@ -64,9 +66,11 @@ class QueryPage:
 
     def show(self, request: Request) -> Response:
         page_queries = self._questions(request.query_params)
-        max_age_s = _REFRESHED_AGE_S if REFRESH_HEADER in request.headers else _OPENED_AGE_S
+        is_open = REFRESH_HEADER in request.headers
         answers = {
-            name: self._worker.ask(page_query.key, page_query.ask, max_age_s=max_age_s)
+            name: self._worker.ask(
+                page_query.key, page_query.ask, max_age_s=page_query.refreshed_age_s if is_open else _OPENED_AGE_S
+            )
             for name, page_query in page_queries.items()
         }
         values: dict[str, Any] = {"query": request.query_params, "answers": answers, **self._values}

@@ -28,7 +28,7 @@ class PresenceTable:
         """Reads the next record. Returns the change; None if there is none: a copy, an older record, or an unreadable one."""
         try:
             client_id = (key or b"").decode()
-            new = _read(client_id, value, headers)
+            new = read_presence(client_id, value, headers)
         except (UnreadableRecord, *UNDECODABLE):
             self.unreadable += 1
             return None
@@ -44,7 +44,8 @@ class PresenceTable:
         return new
 
 
-def _read(client_id: ClientId, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> ClientPresence:
+def read_presence(client_id: ClientId, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]) -> ClientPresence:
+    """Returns what a record says of its client. Raises UnreadableRecord, or one of UNDECODABLE."""
     if value is None:
         gone = gone_presence(list(headers))
         return ClientPresence(

@@ -35,7 +35,7 @@ class PresenceRecord(msgspec.Struct, frozen=True, kw_only=True):
     gateway: Annotated[str | None, Meta(description="the gateway or bridge of the connection; null = offline, or not known")] = (
         None
     )
-    protocol_version: Annotated[int, Meta(description="4 = MQTT 3.1.1, 5 = MQTT 5")] = 4
+    protocol_version: Annotated[int, Meta(description="3 = MQTT 3.1, 4 = MQTT 3.1.1, 5 = MQTT 5")] = 4
     session_expiry_interval_s: Annotated[
         int | None, Meta(description="how long the session outlives the connection, in seconds; null = it never expires")
     ] = None

@@ -7,8 +7,10 @@ Steps:
 3. replay each client (client_replay.py), and add up what the partitions have found.
 """
 
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -27,6 +29,7 @@ from streaming.history.sources.kafka_ranges import CutReason, OffsetRange
 from streaming.history.sources.kafka_reader import reading
 from streaming.history.sources.source import SourceLimits
 from streaming.history.spark import history_spark
+from streaming.what_if.answer import WhatIfAnswer
 from streaming.what_if.comparison import Comparison
 from streaming.what_if.micro_batches import NEVER_MS, MicroBatches
 from streaming.what_if.partition_replay import LEDGER, PartitionReplay, WhatIfTask
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 
 PARTS: Final = 60
 """Parts of the period in the plot."""
-_RECORDS_OF_A_TASK: Final = 250_000
+_RECORDS_OF_A_TASK: Final = 100_000
 _LEAST_TASKS: Final = 4
+_PROGRESS_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,27 +56,6 @@ class Period:
     since_ms: int | None = None
     until_ms: int | None = None
     warm_up_ms: int = 3_600_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WhatIfAnswer:
-    """The findings of the job.
-
-    Attributes:
-        batches: Micro-batches in the period.
-        records: Records of Kafka that were read.
-        is_recorded: The engine had recorded all micro-batches. Otherwise activations were cut by the times of the ledger.
-        took_s: Duration of the job.
-    """
-
-    comparison: Comparison
-    since_ms: int
-    until_ms: int
-    width_ms: int
-    batches: int
-    records: int
-    is_recorded: bool
-    took_s: float
 
 
 def what_if(
@@ -106,7 +89,8 @@ def what_if(
             width_ms=width_ms,
         )
         say(f"replaying {len(batches.times_ms):,} micro-batches twice")
-        found = _comparison(spark, present, task, ledger, ranges)
+        with _progress(spark, say):
+            found = _comparison(spark, present, task, ledger, ranges)
     finally:
         spark.stop()
     return WhatIfAnswer(
@@ -173,7 +157,7 @@ def _comparison(
     tasks = max(_LEAST_TASKS, sum(one.count for one in ranges) // _RECORDS_OF_A_TASK)
     rows = records.union(of_clients).repartition(tasks, "client_id").sortWithinPartitions("client_id")
     found = Comparison()
-    for row in rows.mapInArrow(PartitionReplay(task), "comparison binary").toLocalIterator(prefetchPartitions=True):
+    for row in rows.mapInArrow(PartitionReplay(task), "comparison binary").collect():  # a small row of each task
         found.add(msgspec.json.decode(bytes(row["comparison"]), type=Comparison))
     return found
 
@@ -189,3 +173,24 @@ def _ledger_cell() -> Column:
             F.col("value").alias("v"),
         )
     )
+
+
+@contextmanager
+def _progress(spark: SparkSession, say: Callable[[str], None]) -> Iterator[None]:
+    """Says every ten seconds, from a thread, how many tasks of Spark's running stages have ended."""
+    is_over = threading.Event()
+
+    def tell() -> None:
+        tracker = spark.sparkContext.statusTracker()
+        while not is_over.wait(_PROGRESS_S):
+            for stage_id in tracker.getActiveStageIds():
+                if (stage := tracker.getStageInfo(stage_id)) is not None:
+                    say(f"stage {stage_id}: {stage.numCompletedTasks} of {stage.numTasks} tasks have ended")
+
+    thread = threading.Thread(target=tell, name="what-if-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()  # before Spark is stopped

@@ -10,7 +10,7 @@ from streaming.what_if.comparison import Comparison, Flow
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from streaming.what_if.job import WhatIfAnswer
+    from streaming.what_if.answer import WhatIfAnswer
 
 _BAR: Final = 48
 _DAY_MS: Final = 86_400_000

@@ -8,16 +8,20 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import Request, urlopen
 
 import pytest
 
 from inflight import ClientPresence, Presence, PresenceStatus
+from inflight.console.query_page import REFRESH_HEADER
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.wire_device import WireDevice
-from tests.support.waiting import DEADLINE_S
+from tests.support.console import running_console
+from tests.support.waiting import DEADLINE_S, wait_until
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "presence.md"
 KEPT = "present-device"
+SEEN = "seen-on-the-console"
 BRIEF = "brief-present"
 """A profile of conftest.py ends its session after a second."""
 
@@ -83,6 +87,21 @@ def test_the_commands_and_the_program_of_the_page_run_as_written(up: SharedUp, c
         documents = {document["client_id"]: document for document in map(json.loads, said[2].stdout.splitlines())}
         assert documents["pump-1"]["status"] == "online"
         assert "pump-1 online" in run(environment, "-c", program).stdout
+
+
+@pytest.mark.servers
+def test_the_console_shows_a_device_that_comes_and_goes(up: SharedUp) -> None:
+    with running_console(up.data_dir) as console:
+
+        def statuses() -> list[str]:
+            """What an open page shows of the device, the newest first."""
+            page = Request(f"{console}presence?client={SEEN}", headers={REFRESH_HEADER: "1"})
+            with urlopen(page, timeout=DEADLINE_S) as answer:
+                return re.findall(rf">{SEEN}</a></td><td>(\w+)<", answer.read().decode())
+
+        with WireDevice(up.mqtt, SEEN, 4, expiry_s=600):
+            wait_until(lambda: statuses() == ["online"], statuses)
+        wait_until(lambda: statuses() == ["offline", "online"], statuses)
 
 
 def run(environment: dict[str, str], *arguments: str) -> "subprocess.CompletedProcess[str]":

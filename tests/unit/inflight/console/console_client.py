@@ -11,7 +11,9 @@ from starlette.testclient import TestClient
 from inflight.console.app import console_app
 from inflight.console.history import Letters, LettersFilter, MessageTrace, PlannedReplay, ReplayPlan, TopicView
 from inflight.console.live import Live
+from inflight.console.presence_events import PresenceEvents
 from inflight.console.worker import Progress, QueryWorker
+from inflight.presence import ClientPresence, PresenceStatus
 from inflight.status.measurements import ClientQueue, KafkaStatus, Measurements, SessionTotals
 from state.errors import InflightError
 from state.model import QoS, Subscription
@@ -123,6 +125,12 @@ class FakeHistory:
         self._note("newest")
         steps = (LedgerStep(message_id=self.id, step=self._step()),) if self.planned else ()
         return RecentSteps(steps=steps, source="ledger: the newest records")
+
+    def presence(self, prefix: str, on_progress: Progress) -> PresenceEvents:
+        self._note("presence", prefix)
+        change = ClientPresence(client_id=self.id, status=PresenceStatus.OFFLINE, protocol_version=3, reason=self.id)
+        online = ClientPresence(client_id=self.id, status=PresenceStatus.ONLINE, protocol_version=3, gateway=self.id)
+        return PresenceEvents(changes=(change, online), source="presence: the newest records")
 
     def topic(self, topic: str, on_progress: Progress) -> TopicView:
         self._note("topic", topic)

@@ -16,6 +16,7 @@ from tests.unit.inflight.status.test_findings import SESSIONS
 PAGES = [
     ("/sessions", {}),
     ("/sessions", {"client": "pump"}),
+    ("/presence", {"client": "pump"}),
     ("/client", {"id": "pump-7"}),
     ("/trace", {"id": "job-1"}),
     ("/topic", {"topic": "plant/1"}),

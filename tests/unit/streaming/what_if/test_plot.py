@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from streaming.what_if.answer import WhatIfAnswer
 from streaming.what_if.comparison import Comparison, Flow, GroupTally
-from streaming.what_if.job import WhatIfAnswer
 from streaming.what_if.plot import bars, write_svg
 
 COMPARISON = Comparison(
