@@ -494,6 +494,8 @@ class Session:
         now_ms = activation.now_ms
         if connection.connection_id not in activation.not_replayed:
             retransmission.connection_ended(self.outbound, connection, now_ms)
+        else:  # a late PUBACK of the connection before may have completed a message that would have been replayed
+            self.outbound.abandoned.connection_ended()
         grants.connection_ended(connection, activation)
         self.connection = None
         self.offline_since_ms = now_ms

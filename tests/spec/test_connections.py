@@ -509,3 +509,15 @@ def test_what_the_device_received_is_released_on_the_next_connection_that_lasts(
         s.connect().lose_connection()
     assert s.sees() == ["CONNACK present"]
     assert s.connect().sees() == ["CONNACK present", "PUBREL 1"]
+
+
+def test_a_connection_that_is_over_when_it_is_read_leaves_no_given_up_message() -> None:
+    s = Scenario().connect(version=5, receive_maximum=1).submit("a")
+    first = s.connection_id
+    with s.micro_batch():
+        s.connect(version=5, receive_maximum=1)
+        second = s.connection_id
+        s.puback(1, connection_id=first).connect(version=5, clean_start=True).lose_connection(connection_id=second)
+    assert s.outcomes["a"] is Outcome.DELIVERED
+    assert not s.session.outbound.abandoned
+    assert s.sees()[-1] == "CONNACK"
