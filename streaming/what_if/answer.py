@@ -11,7 +11,7 @@ FILE: Final = "what-if.json"
 
 
 class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the job has found. Times are ms since 1970.
+    """The findings of the job. Times are ms since 1970.
 
     Attributes:
         since_ms, until_ms, width_ms: The period, and the length of one of its parts.
