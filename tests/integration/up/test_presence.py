@@ -94,7 +94,7 @@ def test_the_console_shows_a_device_that_comes_and_goes(up: SharedUp) -> None:
     with running_console(up.data_dir) as console:
 
         def statuses() -> list[str]:
-            """What an open page shows of the device, the newest first."""
+            """Returns the events of the device on an open page, the newest first."""
             page = Request(f"{console}presence?client={SEEN}", headers={REFRESH_HEADER: "1"})
             with urlopen(page, timeout=DEADLINE_S) as answer:
                 return re.findall(rf">{SEEN}</a></td><td>(\w+)<", answer.read().decode())
