@@ -200,7 +200,7 @@ $(SITE)/.installed: docs/generate/requirements.txt
 	touch $@
 
 .PHONY: pictures
-pictures: jars interop-tools ## Take the pictures in docs/ anew: console, status, top; four minutes
+pictures: jars interop-tools ## Take the pictures in docs/ anew: console, status, top; three minutes on a quiet machine
 	@$(BIN)/python docs/generate/take_pictures.py
 
 .PHONY: bench
