@@ -1,14 +1,11 @@
 """The gateway on real sockets, with an in-process stand-in for Kafka and a scripted engine (gateway_fakes.py)."""
 
 import socket
-import threading
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.enums import CallbackAPIVersion
 from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 
@@ -18,6 +15,7 @@ from state.events import ClientConnected, ClientDisconnected, ConnectionLost, Pu
 from state.model import PublishProperties, QoS
 from state.records.leases import decode_lease
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
+from tests.integration.up.paho_subscriber import PahoSubscriber
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -31,34 +29,15 @@ def gateway() -> Iterator[GatewayUnderTest]:
         yield running
 
 
-class Device:
-    """paho-mqtt, with its callbacks turned into lists."""
-
-    def __init__(self, gateway: GatewayUnderTest, client_id: str, version: int, **connect_options: Any) -> None:
-        self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=version)
-        self.connected = threading.Event()
-        self.messages: list[paho.MQTTMessage] = []
-        self.disconnects: list[Any] = []
-        self.client.on_connect = lambda client, data, flags, reason, properties: self.connected.set()
-        self.client.on_message = lambda client, data, message: self.messages.append(message)
-        self.client.on_disconnect = lambda client, data, flags, reason, properties: self.disconnects.append(reason)
-        self.client.connect(gateway.host, gateway.port, **connect_options)
-        self.client.loop_start()
-        assert self.connected.wait(DEADLINE_S)
-
-    def __enter__(self) -> "Device":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.client.disconnect()
-        self.client.loop_stop()
+def paho_device(gateway: GatewayUnderTest, client_id: str, version: int) -> PahoSubscriber:
+    return PahoSubscriber((gateway.host, gateway.port), client_id, version)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_what_a_device_publishes_is_in_the_log(gateway: GatewayUnderTest, version: int, qos: int) -> None:
     client_id = f"publisher-{version}-{qos}"
-    with Device(gateway, client_id, version) as device:
+    with paho_device(gateway, client_id, version) as device:
         for number in range(20):
             info = device.client.publish("up/t", str(number), qos=qos)
         info.wait_for_publish(DEADLINE_S)
@@ -74,7 +53,7 @@ def test_what_a_device_publishes_is_in_the_log(gateway: GatewayUnderTest, versio
 @pytest.mark.parametrize("qos", [0, 1, 2])
 def test_the_engine_and_a_device_exchange_messages_and_answers(gateway: GatewayUnderTest, version: int, qos: int) -> None:
     client_id = f"receiver-{version}-{qos}"
-    with Device(gateway, client_id, version) as device:
+    with paho_device(gateway, client_id, version) as device:
         for number in range(1, 51):
             gateway.kafka.command(
                 client_id, SendPublish, packet_id=number if qos else 0, topic="cmd", payload=b"%d" % number, qos=QoS(qos)
@@ -88,7 +67,7 @@ def test_the_engine_and_a_device_exchange_messages_and_answers(gateway: GatewayU
 
 
 def test_mqtt_5_properties_travel_both_ways(gateway: GatewayUnderTest) -> None:
-    with Device(gateway, "properties", paho.MQTTv5) as device:
+    with paho_device(gateway, "properties", paho.MQTTv5) as device:
         sent = Properties(PacketTypes.PUBLISH)
         sent.ContentType = "text/plain"
         sent.CorrelationData = b"\xff"
