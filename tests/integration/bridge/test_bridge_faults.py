@@ -96,7 +96,7 @@ class WithInflight:
 
 def test_with_inflight_nothing_is_lost_and_the_receipts_say_so(tmp_path: Path) -> None:
     with ExitStack() as stack:
-        options = ("--set", "retry_interval=2s", "--set", f"max_inflight={WINDOW}")
+        options = ("--set", "retry_interval=2s", "--set", f"max_inflight={WINDOW}", "--set", "engine.nice=0")
         up = stack.enter_context(UpProcess(tmp_path / "up", *options))
         broker = stack.enter_context(Mosquitto(tmp_path))
         side = WithInflight(broker, tmp_path, up.kafka)

@@ -23,9 +23,8 @@ pytestmark = [pytest.mark.interop, pytest.mark.faults, needs_mosquitto]
 DEVICES = 12
 MESSAGES = 10
 PUBLICATIONS = 40
-UP_OPTIONS = ("retry_interval=2s", "max_inflight=4", "metrics.engine_port=0", "metrics.gateway_port=0")
+UP_OPTIONS = ("retry_interval=2s", "max_inflight=4", "engine.nice=0", "metrics.engine_port=0", "metrics.gateway_port=0")
 BRIDGE_OPTIONS = (f"bridge.topic_template={TOPIC_TEMPLATE}", "bridge.group_session_timeout_ms=6s", "metrics.bridge_port=0")
-PATIENCE_S = 60.0
 
 
 def values(kafka: str, topic: str) -> Counter[bytes | None]:
@@ -56,7 +55,7 @@ class Site:
             stack.callback(device.stop)
             device.start(self.broker.host, self.broker.port)
         for device in self.devices:
-            assert device.connected.wait(PATIENCE_S)
+            assert device.connected.wait(DEADLINE_S)
 
     def send(self, numbers: range) -> None:
         for number in numbers:

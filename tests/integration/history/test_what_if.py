@@ -26,7 +26,7 @@ SHORT = {"profiles": [{"clients": "short", "max_mqueue_len": 3}]}
 @pytest.fixture
 def up(tmp_path: Path) -> Iterator[UpProcess]:
     """A system in which clients of one profile have already what the page asks about."""
-    with UpProcess(tmp_path / "data", "--set", f"profiles={json.dumps(SHORT['profiles'])}") as process:
+    with UpProcess(tmp_path / "data", "--set", f"profiles={json.dumps(SHORT['profiles'])}", "--set", "engine.nice=0") as process:
         yield process
 
 
