@@ -1,9 +1,12 @@
 """Measures `inflight what-if`: makes the log of a system that never ran in a Kafka of its own, and replays it.
 
-    python -m bench.what_if --messages 1000000
+    python -m bench.what_if --messages 1000000 --max-mqueue-len 10
 
 Some clients are simulated (tests/support/simulated_log.py), and their log is written again and again under other client ids, so
-that making it takes less time than replaying it. With equal settings no message may end otherwise.
+that making it takes less time than replaying it. With equal settings no message may end otherwise. With another length of queues
+messages must end as they do in a simulation that has this length from the beginning.
+
+All data is in a temporary directory: 180 MB for a million messages, of which Spark needs the larger part while it sorts.
 """
 
 import argparse
@@ -61,23 +64,39 @@ def main() -> None:
         kafka.start()
         try:
             present = settings(kafka.bootstrap_servers, directory, _QUEUE)
-            others = {"equal settings": present}
-            if options.max_mqueue_len is not None:
-                name = f"max_mqueue_len = {options.max_mqueue_len}"
-                others[name] = settings(kafka.bootstrap_servers, directory, options.max_mqueue_len)
             began_s = time.monotonic()
             log = simulated(present)
-            made_s = time.monotonic()
+            say(f"simulated {SIMULATED} clients in {time.monotonic() - began_s:.0f} s")
+            began_s = time.monotonic()
             records = write(kafka.bootstrap_servers, log, copies)
-            print(f"simulated {SIMULATED} clients in {made_s - began_s:.0f} s")
-            print(f"wrote {records:,} records of {copies * SIMULATED:,} clients in {time.monotonic() - made_s:.0f} s")
-            for name, other in others.items():
-                answer = what_if(present, other, Period(), (), spark_jars(), lambda line: None)
-                found, total = answer.comparison, answer.comparison.total()
-                print(f"{name}: {sum(total.before.values()):,} messages in {answer.took_s:.0f} s")
-                print(f"  {sum(total.changed.values()):,} end otherwise {total.changed}, clients left out: {found.left_out or 0}")
+            say(f"wrote {records:,} records of {copies * SIMULATED:,} clients in {time.monotonic() - began_s:.0f} s")
+            say(f"they take {bytes_in(Path(directory)) / 1e6:,.0f} MB")
+            compare("equal settings", present, present, log, copies)
+            if options.max_mqueue_len is not None:
+                other = settings(kafka.bootstrap_servers, directory, options.max_mqueue_len)
+                compare(f"max_mqueue_len = {options.max_mqueue_len}", present, other, simulated(other), copies)
         finally:
             kafka.stop()
+
+
+def say(line: str) -> None:
+    print(line, flush=True)
+
+
+def compare(name: str, present: Settings, other: Settings, real: SimulatedLog, copies: int) -> None:
+    """Prints what the replay says, and what a run with the other settings has done. real: the log of that run."""
+    answer = what_if(present, other, Period(), (), spark_jars(), say)
+    found, total = answer.comparison, answer.comparison.total()
+    ended = {outcome: count * copies for outcome, count in Counter(real.outcomes().values()).most_common()}
+    say(f"{name}: {sum(total.before.values()):,} messages in {answer.took_s:.0f} s")
+    say(f"  {sum(total.changed.values()):,} end otherwise {total.changed}, clients left out: {found.left_out or 0}")
+    say(f"  what-if says {total.after}")
+    say(f"  a run has    {ended}")
+
+
+def bytes_in(directory: Path) -> int:
+    """Returns how many bytes the files of a directory take on the disk."""
+    return sum(path.stat().st_blocks * 512 for path in directory.rglob("*") if path.is_file())
 
 
 def settings(servers: str, directory: str, max_mqueue_len: int) -> Settings:
@@ -116,7 +135,7 @@ def write(servers: str, log: SimulatedLog, copies: int) -> int:
     topics = ("inflight.messages", "inflight.events", "inflight.ledger", "inflight.commands")
     create_topics(servers, *topics, partitions=PARTITIONS, **{"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
     producer = Producer(
-        {"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4", "queue.buffering.max.messages": 500_000}
+        {"bootstrap.servers": servers, "linger.ms": 50, "compression.type": "lz4", "queue.buffering.max.kbytes": 131_072}
     )
     offsets: Counter[tuple[str, int]] = Counter()
     ends: defaultdict[int, dict[str, dict[int, int]]] = defaultdict(dict)
