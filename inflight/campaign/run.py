@@ -3,7 +3,7 @@
 For each batch:
 1. read the topic: another process may have paused or aborted the campaign, or sends it itself now;
 2. end the campaign if its deadline has passed, or if too many receipts are failures;
-3. write which clients come now, then send, then go on: the next batch, or the end, says that Kafka has confirmed this one.
+3. write which clients come now, then send, then go on: the next batch, a pause or the end says that Kafka has confirmed this one.
 
 A process that is killed leaves one batch of which nobody knows whether it was sent. The next one looks for its message ids in
 `inflight.messages`, and sends only what is not there. The session drops a repeated id too.
@@ -94,6 +94,7 @@ class CampaignRun:
         while progress.sent < len(clients):
             campaign = self._wait(campaign, due_ms)
             if campaign.status is not CampaignStatus.RUNNING:
+                self._write(progress)  # so that nothing is in doubt, and `status` counts the last batch
                 return campaign
             until = min(len(clients), progress.sent + campaign.batch)
             began_ms = self._now_ms()

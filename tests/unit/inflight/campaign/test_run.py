@@ -139,6 +139,8 @@ def test_pause_stops_it_and_another_run_goes_on() -> None:
     world.on_send = lambda: world.order(CampaignStatus.PAUSED) if world.sends == 1 else None
     assert world.run().status is CampaignStatus.PAUSED
     assert world.sent == CLIENTS[:4]
+    progress = world.table().progress("update")
+    assert (progress.sent, progress.until) == (4, 4), "nothing is in doubt"
     world.on_send = lambda: None
     assert world.run().status is CampaignStatus.COMPLETE
     assert world.sent == CLIENTS
