@@ -1,16 +1,14 @@
 """Stores in the data directory how engines have ended; streaming/engine/watching/repeated_ends.py counts. Read without Spark."""
 
-from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final
 
-import msgspec
+from streaming.engine.data_file import DataFile
 
 REPEATED: Final = 3
 """From this count on it is no accident."""
-_FILE: Final = "ends.json"
 
 
-class EngineEnds(msgspec.Struct, frozen=True, kw_only=True):
+class EngineEnds(DataFile, frozen=True, kw_only=True):
     """Ends in a row without a completed micro-batch.
 
     Attributes:
@@ -20,27 +18,13 @@ class EngineEnds(msgspec.Struct, frozen=True, kw_only=True):
         runs: An engine has started, and has not said how it ended.
     """
 
+    file: ClassVar = "ends.json"
     count: int = 0
     at: str = ""
     cause: str = ""
     action: str = ""
     position: str = ""
     runs: bool = False
-
-    @classmethod
-    def read(cls, data_dir: Path) -> Self:
-        """Returns a count of 0 if there is no readable file."""
-        try:
-            return msgspec.json.decode((data_dir / _FILE).read_bytes(), type=cls)
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError):
-            return cls()
-
-    def write(self, data_dir: Path) -> None:
-        """Raises OSError."""
-        data_dir.mkdir(parents=True, exist_ok=True)
-        temporary = data_dir / f"{_FILE}.new"
-        temporary.write_bytes(msgspec.json.encode(self) + b"\n")
-        temporary.replace(data_dir / _FILE)
 
     @property
     def is_repeated(self) -> bool:

@@ -28,20 +28,19 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
-import msgspec
 import structlog
 
 from streaming.background import BackgroundLoop
 from streaming.config.settings import Settings
+from streaming.engine.data_file import DataFile
 from streaming.engine.progress import BatchProgress
 from streaming.engine.watching.processes import AT_WORK, descendants, processor_seconds
 from streaming.settings import EngineSettings
 
 HUNG: Final = 3
 """Exit status of an engine that its watchdog has ended."""
-_FILE: Final = "hangs.json"
 _BUSY_PATIENCE: Final = 10
 _POLLS: Final = 10
 """Polls within the time of patience, at least."""
@@ -99,26 +98,13 @@ class HangRule:
         )
 
 
-class Hangs(msgspec.Struct, frozen=True, kw_only=True):
+class Hangs(DataFile, frozen=True, kw_only=True):
     """Ends of engines of a data directory because their query hung. at, reason: of the newest; ISO 8601, UTC."""
 
+    file: ClassVar = "hangs.json"
     count: int = 0
     at: str = ""
     reason: str = ""
-
-    @classmethod
-    def read(cls, data_dir: Path) -> Self:
-        """Returns a count of 0 if there is no readable file."""
-        try:
-            return msgspec.json.decode((data_dir / _FILE).read_bytes(), type=cls)
-        except (OSError, msgspec.DecodeError):
-            return cls()
-
-    def write(self, data_dir: Path) -> None:
-        """Raises OSError."""
-        temporary = data_dir / f"{_FILE}.new"
-        temporary.write_bytes(msgspec.json.encode(self) + b"\n")
-        temporary.replace(data_dir / _FILE)
 
 
 class Watchdog(BackgroundLoop):
