@@ -77,7 +77,7 @@ def test_a_failed_watch_is_logged_and_continues(monkeypatch: pytest.MonkeyPatch)
         def __init__(self, **options: Any) -> None: ...
 
         def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
-            answer = answers.pop(0)
+            answer = answers.pop(0) if len(answers) > 1 else answers[0]
             if isinstance(answer, Exception):
                 raise answer
             return [{"name": name, "partitions": [{}] * count} for name, count in answer.items()]
