@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from inflight.console.presence_events import changes_in
 from inflight.demo.up import UpProcess
 from inflight.local.child_process import start_child
 from inflight.local.endpoints import Endpoints
@@ -29,6 +30,8 @@ LEASE_S = 3
 EXPIRY_S = 4
 SETTINGS = ("--set", f"gateway.lease_ms={LEASE_S}s", "--set", f"bridge.lease_ms={LEASE_S}s")
 WILL_CLEAN_V5 = 0x06
+LOST = ("its gateway or bridge is gone", "no gateway holds this connection")
+"""What the engine says when the lease has expired, and what the next gateway says if it is asked first."""
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +72,12 @@ def transitions(up: UpProcess, client_id: str) -> list[str]:
     return [row["transition"] for record in records for row in msgspec.json.decode(record.value or b"")]
 
 
+def presence(up: UpProcess, client_id: str) -> list[tuple[str, str]]:
+    """What backends see of a client: status and reason of each change."""
+    records = [record for record in records_of(up, "inflight.presence") if record.key == client_id.encode()]
+    return [(change.status.value, change.reason) for change in changes_in(records)]
+
+
 def await_end(up: UpProcess, client_id: str) -> None:
     """The will is published once, and then the session ends."""
     wait_until(lambda: wills(up, client_id), lambda: f"the will of {client_id}; {up.log_tail('engine')}")
@@ -85,6 +94,9 @@ def test_a_killed_gateway_takes_nobodys_session_along(up: UpProcess) -> None:
         await_end(up, "idle")
         print(f"will and end of the session {time.monotonic() - killed:.1f} s after the gateway's death")
     assert transitions(up, "idle") == ["connected", "disconnected", "publication_forwarded", "session_ended"]
+    online, (status, reason), gone = presence(up, "idle")
+    assert (online, status, gone) == (("online", ""), "offline", ("gone", "session expiry interval passed"))
+    assert reason in LOST
 
 
 def test_a_frozen_gateway_finds_its_connections_ended_and_closes_them(up: UpProcess) -> None:
