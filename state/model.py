@@ -27,10 +27,33 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Position(NamedTuple):
-    """The partition and offset of a record in a Kafka topic."""
+    """The numbered partition and the offset of a record in a Kafka topic.
+
+    Attributes:
+        partition: Kafka's number of the partition, and the generation of the topic: `numbered_partition`.
+    """
 
     partition: int
     offset: int
+
+
+_GENERATION: Final = 1 << 16
+"""Kafka's own numbers of partitions lie below it."""
+
+
+def numbered_partition(partition: int, generation: int) -> int:
+    """Returns Kafka's number of a partition with the generation of its topic, which makes it another partition.
+
+    Args:
+        generation: How often an engine has gone on after the topic was recreated (docs/decisions/0050-recreated-topics.md).
+    """
+    return generation * _GENERATION + partition
+
+
+def partition_and_generation(numbered: int) -> tuple[int, int]:
+    """Returns both arguments of `numbered_partition`."""
+    generation, partition = divmod(numbered, _GENERATION)
+    return partition, generation
 
 
 class QoS(IntEnum):

@@ -140,6 +140,7 @@ class SessionSettings:
     max_record_bytes: int = 0  # that of RecordLimits: a larger PUBLISH cannot be written to Kafka; 0 = no limit
     max_client_id_bytes: int = 1_024  # that of RecordLimits
     fast_path: bool = True  # a gateway may send to an online client before the session has read the message
+    messages_generation: int = 0  # of the messages topic that is read now (state.model.numbered_partition)
     routing: bool = False  # matchers route publications by topic, from lists that the session announces
     routed_receipts: bool = False  # a routed message has a receipt, as any other has
     policy: Policy = NO_POLICY  # the policy of this client

@@ -152,9 +152,9 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
         what = f"{hangs.count} engines were ended because their query hung, the last one {hangs.at}: {hangs.reason}"
         yield Finding(Severity.NOTE, what, "docs/operate/troubleshoot.md, A query that hangs")
     if seen.losses.records:
-        lost = ", ".join(f"{count:,} of {topic}" for topic, count in seen.losses.records.items())
         newest = ", ".join(seen.losses.newest)
-        what = f"engines have gone on without records that Kafka had deleted: {lost}; the newest loss, {seen.losses.at}: {newest}"
+        lost = f"{seen.losses}; the newest loss, {seen.losses.at}: {newest}"
+        what = f"engines have gone on without records that Kafka had deleted: {lost}"
         yield Finding(Severity.NOTE, what, "docs/operate/accept_loss.md says what that means, and how this note goes away")
     engine = seen.process(ENGINE)
     if engine is None:

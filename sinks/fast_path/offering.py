@@ -1,6 +1,6 @@
 """Decides whether a router offers a message: to a connection of its own process, to one that a route names, or not at all."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final, NamedTuple, Protocol
@@ -10,7 +10,7 @@ from sinks.fast_path.router_memory import RouterMemory
 from sinks.kafka.group_consumer import ConsumedRecord
 from state.commands import OfferPublish
 from state.errors import UnreadableRecord
-from state.model import ClientId, Position
+from state.model import ClientId, Position, numbered_partition
 from state.records.record import HEADER_BYTES
 from state.records.routes import Route
 from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
@@ -88,14 +88,28 @@ class OfferRouter:
         self._routes = routes
         self._connection_of = connection_of
         self._max_payload_bytes = max_payload_bytes
+        self._generations: dict[int, int] = {}
+        """Of the topic whose messages are remembered, by partition."""
 
-    def read(self, partition: int, records: Iterable[ConsumedRecord], offers: Offers, *, under_pressure: bool) -> None:
-        """The next records of a partition; adds to `offers`."""
+    def read(self, partition: int, records: Sequence[ConsumedRecord], offers: Offers, *, under_pressure: bool) -> None:
+        """The next records of a partition, at least one; adds to `offers`.
+
+        A recreated topic has other messages at the same offsets. Nothing is offered as long as the engine reads the old topic.
+        """
+        generation = self._routes.generation
+        if generation is None:
+            self._memory.assigned(partition, records[-1].offset + 1)
+            offers.is_slow = True
+            return
+        if generation != self._generations.setdefault(partition, generation):
+            self._generations[partition] = generation
+            self._memory.assigned(partition, records[0].offset)
+        numbered = numbered_partition(partition, generation)
         previous_of, destination_of = self._memory.previous, self._destination_of
         for record in records:
             key = record.key
             if key is None:
-                self._read_for_recipients(partition, record, offers, under_pressure)
+                self._read_for_recipients(partition, numbered, record, offers, under_pressure)
                 continue
             previous = previous_of(partition, key, record.offset)
             try:
@@ -116,7 +130,7 @@ class OfferRouter:
                 continue
             offer = OfferPublish(
                 connection_id=destination if isinstance(destination, int) else destination.connection_id,
-                position=Position(partition, record.offset),
+                position=Position(numbered, record.offset),
                 previous=previous,
                 timestamp_ms=record.timestamp,
                 headers=headers,
@@ -129,7 +143,9 @@ class OfferRouter:
             else:
                 offers.is_slow = True
 
-    def _read_for_recipients(self, partition: int, record: ConsumedRecord, offers: Offers, under_pressure: bool) -> None:
+    def _read_for_recipients(
+        self, partition: int, numbered: int, record: ConsumedRecord, offers: Offers, under_pressure: bool
+    ) -> None:
         """Reads a record without a key, which names its recipients (state/records/routing.py)."""
         recipients: dict[str, bytes] = {}
         others: list[tuple[str, bytes | None]] = []
@@ -150,7 +166,7 @@ class OfferRouter:
         keys = [client_id.encode() for client_id in recipients]
         all_previous = self._memory.previous_of_each(partition, keys, record.offset)
         headers, payload = tuple(others), record.value or b""
-        position, timestamp_ms = Position(partition, record.offset), record.timestamp
+        position, timestamp_ms = Position(numbered, record.offset), record.timestamp
         for (client_id, recipient), key, previous in zip(recipients.items(), keys, all_previous, strict=True):
             destination = self._destination_of(client_id, key, offers)
             if destination is None:

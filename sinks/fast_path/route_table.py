@@ -1,4 +1,5 @@
-"""Knows where other gateways hold connections with a fast path: the followed part of the compacted topic `inflight.routes`.
+"""Knows where other gateways hold connections with a fast path, and which `inflight.messages` the engine reads: the followed part
+of the compacted topic `inflight.routes`.
 
 Routes are read from the beginning of a partition when it is followed, and then as they come. What is not known yet, or not any
 more, costs latency and nothing else.
@@ -11,26 +12,34 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient
 
-from sinks.kafka.librdkafka import METADATA_AGE_MS, ClientErrors, new_client
+from sinks.kafka.librdkafka import METADATA_AGE_MS, ClientErrors, new_client, topic_id_of
 from state.errors import UnreadableRecord
-from state.records.routes import Route, decode_route
+from state.records.routes import MESSAGES_KEY, MessagesTopic, Route, decode_announcement, decode_route
 
 _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.5
 _MOST_RECORDS: Final = 500
 _ANSWER_S: Final = 5.0
+_TOPIC_ID_S: Final = 5.0
+"""How long a router may take a recreated topic for the old one."""
 _RESTART_PAUSE_S: Final = 1.0
 
 
 class RouteTable:
-    """The routes by partition of `inflight.routes`. One thread changes it; any may ask."""
+    """The routes by partition of `inflight.routes`. One thread changes it; any may ask.
+
+    topic_id: of `inflight.messages` in Kafka; empty = unknown.
+    """
 
     def __init__(self) -> None:
         self._routes: dict[int, dict[bytes, Route]] = {}
         self._tables: tuple[dict[bytes, Route], ...] = ()
         """Those of all partitions, replaced as a whole: the router's thread asks for each record that it reads."""
+        self._announced: MessagesTopic | None = None
+        self.topic_id = ""
 
     @property
     def partitions(self) -> frozenset[int]:
@@ -50,10 +59,26 @@ class RouteTable:
         routes = self._routes.get(partition)
         if routes is None or key is None:
             return
+        if key == MESSAGES_KEY:
+            with contextlib.suppress(UnreadableRecord):
+                self._announced = decode_announcement(value or b"")
+            return
         routes.pop(key, None)
         if value is not None:
             with contextlib.suppress(UnreadableRecord):
                 routes[key] = decode_route(value)
+
+    @property
+    def generation(self) -> int | None:
+        """Returns the generation of `inflight.messages` for the engine.
+
+        None means that the engine reads another topic of that name, so no message of this one may be offered. Without an
+        announcement it is 0: engines of older versions make none.
+        """
+        announced, found = self._announced, self.topic_id
+        if announced is None:
+            return 0
+        return announced.generation if not found or not announced.topic_id or found == announced.topic_id else None
 
     def of(self, key: bytes) -> Route | None:
         """key: a client id."""
@@ -67,17 +92,24 @@ class RouteReader:
     """Fills a table from Kafka in a thread of its own. `follow` says of which partitions, from any thread."""
 
     def __init__(
-        self, table: RouteTable, *, topic: str, group_id: str, config: Callable[[ClientErrors], Mapping[str, Any]]
+        self,
+        table: RouteTable,
+        *,
+        topic: str,
+        messages_topic: str,
+        group_id: str,
+        config: Callable[[ClientErrors], Mapping[str, Any]],
     ) -> None:
         """group_id: librdkafka wants one, also of who joins none and commits nothing."""
         self._table = table
+        self._messages_topic = messages_topic
         self._topic = topic
         self._group_id = group_id
         self._config = config
         self._wanted: frozenset[int] = frozenset()
         self._messages_partitions = 0
         self._asked: tuple[frozenset[int], int] | None = None
-        self._ask_again_s = 0.0
+        self._ask_again_s = self._ask_id_s = 0.0
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inflight-routes", daemon=True)
 
@@ -105,6 +137,7 @@ class RouteReader:
     def _read(self) -> None:
         reading = {"group.id": self._group_id, "enable.auto.commit": False, "auto.offset.reset": "earliest"}
         consumer = new_client(Consumer, {**self._config(ClientErrors()), **reading})
+        admin = new_client(AdminClient, {**self._config(ClientErrors())})
         self._asked = None
         for partition in self._table.partitions:
             self._table.leave(partition)
@@ -114,6 +147,7 @@ class RouteReader:
                     self._stopping.wait(_POLL_S)
                     continue
                 self._assign(consumer)
+                self._ask_topic_id(admin)
                 first = consumer.poll(_POLL_S)
                 for record in [] if first is None else [first, *consumer.consume(_MOST_RECORDS, 0)]:
                     if record.error() is None:
@@ -141,3 +175,12 @@ class RouteReader:
             consumer.incremental_unassign(gone)
         if new := [TopicPartition(self._topic, partition, OFFSET_BEGINNING) for partition in sorted(wanted - followed)]:
             consumer.incremental_assign(new)
+
+    def _ask_topic_id(self, admin: Any) -> None:
+        """A topic that was recreated has another id. One that is not told, as while the topic is deleted, is asked for again."""
+        if time.monotonic() < self._ask_id_s:
+            return
+        self._ask_id_s = time.monotonic() + _TOPIC_ID_S
+        with contextlib.suppress(KafkaException):
+            answers = admin.describe_topics(TopicCollection([self._messages_topic]), request_timeout=_ANSWER_S)
+            self._table.topic_id = topic_id_of(answers[self._messages_topic].result())

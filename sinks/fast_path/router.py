@@ -84,7 +84,11 @@ class KafkaRouter:
         self._memory = RouterMemory()
         self._routes = RouteTable()
         self._route_reader = RouteReader(
-            self._routes, topic=settings.routes_topic, group_id=settings.group_id, config=self._client_config
+            self._routes,
+            topic=settings.routes_topic,
+            messages_topic=settings.messages_topic,
+            group_id=settings.group_id,
+            config=self._client_config,
         )
         self._owned: frozenset[int] = frozenset()
         self._of = 0

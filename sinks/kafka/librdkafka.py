@@ -6,6 +6,7 @@ kafka-python (docs/decisions/0028-librdkafka.md). It has threads of its own; Pyt
 
 import threading
 import time
+import uuid
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from operator import methodcaller
@@ -50,6 +51,16 @@ def headers_of(message: Any) -> list[tuple[str, bytes | None]]:
         return _headers(message) or []
     except (SystemError, UnicodeDecodeError) as error:
         raise UnreadableRecord("the name of a header is not UTF-8") from error
+
+
+def topic_id_of(description: Any) -> str:
+    """Returns the id in a TopicDescription as the engine writes it (streaming/topics.py); empty if the brokers have none."""
+    found = description.topic_id
+    if found is None:
+        return ""
+    halves = (found.get_most_significant_bits(), found.get_least_significant_bits())
+    number = int.from_bytes(b"".join(half.to_bytes(8, signed=half < 0) for half in halves))
+    return str(uuid.UUID(int=number)) if number else ""
 
 
 class KafkaFailed(InflightError):

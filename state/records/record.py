@@ -17,6 +17,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from state.errors import NewerRecord, UnreadableRecord
+from state.model import partition_and_generation
 
 WIRE_VERSION: Final = 1
 """The version of all these values. Events have a second one (state/records/events.py)."""
@@ -84,8 +85,15 @@ def without_version(data: bytes, newest: int = WIRE_VERSION) -> memoryview:
 
 
 def position(topic: str, partition: int, offset: int) -> str:
-    """Returns `topic-partition-offset`: unique and equal at each read of the record, so that ids can be made of it."""
-    return f"{topic}-{partition}-{offset}"
+    """Returns `topic-partition-offset`: unique and equal at each read of the record, so that ids can be made of it.
+
+    After the topic was recreated, its generation follows: `topic-partition-offset-generation`.
+
+    Args:
+        partition: With the generation (`numbered_partition`).
+    """
+    number, generation = partition_and_generation(partition)
+    return f"{topic}-{number}-{offset}-{generation}" if generation else f"{topic}-{number}-{offset}"
 
 
 def accepted_at(timestamp_ms: int, *, now_ms: int) -> int:

@@ -3,6 +3,10 @@
 
 Key: the client id, so that a client's route is in the partition of its messages. No headers. Value: the version byte, then a
 `Route` as msgpack; without a value there is no route. The topic is compacted. An old or missing route only costs latency.
+
+Each partition has one record with the key `MESSAGES_KEY`, which the engine writes when it starts: the version byte, then a
+`MessagesTopic`. By it routers number the partitions of `inflight.messages` as the sessions do. Readers of versions that do not
+know it take it for no route.
 """
 
 from typing import Final
@@ -26,8 +30,23 @@ class Route(Value, frozen=True):
     partition: int
 
 
+class MessagesTopic(Value, frozen=True):
+    """The topic `inflight.messages` that the engine reads.
+
+    Attributes:
+        topic_id: Kafka's id, as a UUID is written; empty if the brokers have none.
+        generation: state.model.numbered_partition.
+    """
+
+    topic_id: str
+    generation: int
+
+
+MESSAGES_KEY: Final = b"\x00messages"
+"""MQTT forbids U+0000 in a client id [MQTT-1.5.4-2]."""
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Route)
+_announcement_decoder: Final = msgspec.msgpack.Decoder(MessagesTopic)
 
 
 def route_record(topic: str, client_id: ClientId, command: SetRoute | ClearRoute) -> SinkRecord:
@@ -49,3 +68,26 @@ def decode_route(data: bytes) -> Route:
         return _decoder.decode(encoded)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not a route: {error}") from error
+
+
+def announcements(topic: str, partitions: int, announced: MessagesTopic) -> list[SinkRecord]:
+    """Returns the records that tell all routers.
+
+    Args:
+        partitions: Their number in `inflight.routes`.
+    """
+    value = VERSION_BYTE + _encoder.encode(announced)
+    return [SinkRecord(topic, MESSAGES_KEY, value, partition=number) for number in range(partitions)]
+
+
+def decode_announcement(data: bytes) -> MessagesTopic:
+    """Returns the announced topic.
+
+    Raises:
+        UnreadableRecord: `announcements` of this or an older version did not write it.
+    """
+    encoded = without_version(data)
+    try:
+        return _announcement_decoder.decode(encoded)
+    except UNDECODABLE as error:
+        raise UnreadableRecord(f"not an announcement: {error}") from error

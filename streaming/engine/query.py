@@ -14,7 +14,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
 from state.dead_letters.quarantine import ROW_VERSION
-from state.model import Outcome
+from state.model import Outcome, numbered_partition
 from state.records.events import WAKE_UP_KEY
 from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from streaming.engine.intake.newer_events import refused_if_newer
@@ -97,7 +97,7 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
     fits = size <= largest
     record = F.struct(
         F.when(is_event, EVENTS).otherwise(MESSAGES).alias("s"),
-        F.col("partition").alias("p"),
+        _numbered_partition(is_event, settings).alias("p"),
         F.col("offset").alias("o"),
         F.unix_millis("timestamp").alias("t"),
         F.when(fits, F.col("headers")).alias("h"),
@@ -215,6 +215,17 @@ def _selection(topic: str, partitions: int | None) -> dict[str, str]:
     if partitions is None:
         return {"subscribe": topic}
     return {"assign": json.dumps({topic: list(range(partitions))})}
+
+
+def _numbered_partition(is_event: Column, settings: PipelineSettings) -> Column:
+    """Yields the partition of a record with the generation of its topic."""
+    number = F.col("partition")
+    if not settings.messages_generation and not settings.events_generation:
+        return number
+    events, messages = (
+        numbered_partition(0, generation) for generation in (settings.events_generation, settings.messages_generation)
+    )
+    return number.cast("long") + F.when(is_event, F.lit(events)).otherwise(F.lit(messages))
 
 
 def _size_bytes() -> Column:

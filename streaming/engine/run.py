@@ -33,13 +33,14 @@ from typing import Final, TypeAlias
 
 import structlog
 
+from state.records.routes import MessagesTopic, announcements
 from streaming.archive import ArchiveKeeper
 from streaming.archive.query import topics_of
-from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics
+from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics, recorded_generations
 from streaming.config.settings import Settings
 from streaming.engine.answers.server import AnswerServer
 from streaming.engine.batch_record import BatchRecorder
-from streaming.engine.kafka_access import require_right_clock, write_wake_up
+from streaming.engine.kafka_access import require_right_clock, write_records, write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.accepted_loss import go_on_without_lost_records
 from streaming.engine.lifecycle.reload import Reloader
@@ -100,7 +101,7 @@ def run_engine(
     A running micro-batch is finished if that takes at most ten seconds; otherwise the next start executes it again.
 
     jars: None under spark-submit, which brings them. health: to be watched from outside. standby: given = wait for an engine that
-    works on the checkpoint, and take over when it is gone. accept_loss: go on without records that Kafka has deleted unread.
+    works on the checkpoint, and take over when it is gone. accept_loss: go on without unread records that are gone.
     new_settings: called often; None = nothing is new. on_ready: called once, when devices get answers. on_progress: called after
     every micro-batch. The others are called on other threads: on_leases about once a second, on_lag every few seconds with the
     waiting records by topic and those that open transactions hold back, on_session_stats after each collection.
@@ -136,8 +137,13 @@ def run_engine(
             check_checkpoint(files, settings, report, accept_loss=accept_loss)
         with explaining_failures(files, settings), EngineGroup(settings, checkpoint_id(files), ids.topics) as group:
             record_format(files)
+            is_planned_anew = accept_loss and go_on_without_lost_records(spark, files, settings, report)
             record_checkpoint_topics(files, report, read)
-            is_planned_anew = accept_loss and go_on_without_lost_records(spark, files, settings)
+            generations = recorded_generations(files)
+            announced = MessagesTopic(
+                topic_id=ids.topics.get(settings.topics.messages, ""), generation=generations.get(settings.topics.messages, 0)
+            )
+            write_records(settings, announcements(settings.topics.routes, partitions[settings.topics.routes], announced))
             committed = group.committed()
             starting = {topic: starting_offsets(topic, count, committed) for topic, count in read.items()}
             log = SettingsLog(CheckpointFiles(spark, location, FOLDER))
@@ -149,6 +155,7 @@ def run_engine(
                 commands_partitions=partitions[settings.topics.commands],
                 checkpoint_lineage=lineage,
                 dead_letter_topic_bytes=dead_letter_topic_bytes(settings, report),
+                generations=generations,
             )
             start = partial(SessionsQuery, spark, settings, log, pipeline_of(settings), starting, is_planned_anew=is_planned_anew)
             if added is not None and added.ends:

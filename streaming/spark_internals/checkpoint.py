@@ -9,7 +9,7 @@ they are checked before Spark starts. Others are accessed with Hadoop's FileSyst
 import fcntl
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -317,24 +317,24 @@ class LoggedOffsets:
     def committed(self) -> Offsets:
         return committed_offsets(self._files)
 
-    def move(self, ends: Offsets) -> None:
-        """Lets the newest planned micro-batch end at these offsets; other partitions keep theirs.
+    def move(self, ends: Offsets, recreated: Collection[str] = ()) -> None:
+        """Lets the newest planned micro-batch end at these offsets; other partitions keep theirs, except those of `recreated`.
 
         A committed micro-batch is not executed again, so the next one begins there.
         """
         last = self._files.last_batch()
         assert last is not None
-        self._move(last.batch_id, ends)
+        self._move(last.batch_id, ends, recreated)
 
-    def move_committed(self, ends: Offsets) -> None:
+    def move_committed(self, ends: Offsets, recreated: Collection[str] = ()) -> None:
         """Does that to the newest committed micro-batch, which must exist. What is planned begins there."""
         last = self._files.last_batch()
         assert last is not None
-        self._move(last.batch_id - (not last.is_committed), ends)
+        self._move(last.batch_id - (not last.is_committed), ends, recreated)
 
-    def _move(self, batch_id: int, ends: Offsets) -> None:
+    def _move(self, batch_id: int, ends: Offsets, recreated: Collection[str]) -> None:
         """Spark's own manager writes the file, which replaces it in one step where the file system can, with its checksum."""
-        text = "\n".join(moved_line(line, ends) for line in _entry(self._files, batch_id))
+        text = "\n".join(moved_line(line, ends, recreated) for line in _entry(self._files, batch_id))
         jvm = self._spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(f"{self._location}/offsets")
         companion = getattr(jvm.org.apache.spark.sql.execution.streaming.checkpointing, "CheckpointFileManager$")
@@ -344,12 +344,16 @@ class LoggedOffsets:
         stream.close()
 
 
-def moved_line(line: str, ends: Offsets) -> str:
-    """Returns a line of an entry of the offset log, with other offsets if it has those of a source."""
+def moved_line(line: str, ends: Offsets, recreated: Collection[str] = ()) -> str:
+    """Returns a line of an entry of the offset log, with other offsets if it has those of a source.
+
+    recreated: topics whose partitions are other ones, so that none keeps its offset.
+    """
     if not line.startswith("{") or not ends.keys() & (found := json.loads(line)).keys():
         return line
     for topic in ends.keys() & found.keys():
-        found[topic] |= {str(number): offset for number, offset in ends[topic].items()}
+        kept = {} if topic in recreated else found[topic]
+        found[topic] = kept | {str(number): offset for number, offset in ends[topic].items()}
     return json.dumps(found, separators=(",", ":"))
 
 

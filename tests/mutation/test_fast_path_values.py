@@ -51,6 +51,11 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
         "is_empty",
         returning(lambda self, _: self.connection is None and not self.established and not self.outbound.queue),
     ),
+    "adoption: what is unread of a recreated topic is kept": (
+        Positions,
+        "forget_recreated",
+        lambda _: lambda self, generation: None,
+    ),
     "fence: none": (SessionConnection, "fence", returning(lambda self, _: None)),
     "fence: timers run while it falls": (SessionConnection, "fast_path_closing", returning(lambda self, _: False)),
     "blob: first connection forgotten": (session_codec, "InflightEntry", lambda _: without_first_connection),

@@ -82,6 +82,7 @@ def connection_ended(connection: SessionConnection, activation: Activation) -> N
 
 def end_of_activation(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
     """Opens the path, renews the grant or closes the path."""
+    outbound.positions.forget_recreated(outbound.settings.messages_generation)
     _settle(outbound, activation)
     path = None if connection is None else connection.fast_path
     if connection is None or path is None or path.state is PathState.CLOSING:

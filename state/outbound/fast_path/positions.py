@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from state.model import Position
+from state.model import Position, partition_and_generation
 
 
 class Positions:
@@ -59,6 +59,15 @@ class Positions:
         """Marks a message as adopted from FastSent before it was read."""
         self._raise_to(position)
         self.unread[position] = None
+
+    def forget_recreated(self, generation: int) -> None:
+        """Forgets unread messages of a topic that was deleted and created again: nobody will ever read them.
+
+        Args:
+            generation: Of the topic that is read now.
+        """
+        if self.unread:
+            self.unread = {kept: None for kept in self.unread if partition_and_generation(kept.partition)[1] >= generation}
 
     def settle(self, positions: Iterable[Position]) -> None:
         """Notes that handled messages are not, or no longer, in the queue."""

@@ -21,6 +21,7 @@ from typing import Final
 import structlog
 
 from state.dead_letters.refused_record import fault_of_size, fault_of_time, refuse_event, refuse_message, unread
+from state.model import numbered_partition
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord, accepted_at, position
 from streaming.engine.intake.record_log import ReadRecords
@@ -115,12 +116,14 @@ def _dead_letter(
 ) -> list[SinkRecord]:
     """Returns what the state operator returns for a record that reaches no session."""
     client_id = _client_id(record.key, settings.limits.max_client_id_bytes)
+    is_event = topic == settings.topics.events
+    numbered = numbered_partition(number, settings.events_generation if is_event else settings.messages_generation)
     message = unread(
         None,
-        message_id=position(topic, number, record.offset),
+        message_id=position(topic, numbered, record.offset),
         accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
     )
-    refuse = refuse_event if topic == settings.topics.events else refuse_message
+    refuse = refuse_event if is_event else refuse_message
     return to_records(
         refuse(message, client_id=client_id, detail=fault, now_ms=now_ms),
         client_id=client_id,

@@ -14,16 +14,26 @@ if TYPE_CHECKING:
 class Losses(DataFile, frozen=True, kw_only=True):
     """Losses that were accepted in a data directory. at: of the newest; ISO 8601, UTC. records: by topic, all together.
 
-    newest: what was missing at the newest one, for people.
+    newest: what was missing at the newest one, for people. uncounted: topics of which more may be missing, because they were
+    recreated.
     """
 
     file: ClassVar = "losses.json"
     at: str = ""
     records: dict[str, int] = msgspec.field(default_factory=dict)
     newest: tuple[str, ...] = ()
+    uncounted: tuple[str, ...] = ()
 
     def with_more(self, gone: "Sequence[GoneRecords]", at: str) -> "Losses":
         records = dict(self.records)
         for one in gone:
             records[one.topic] = records.get(one.topic, 0) + one.count
-        return Losses(at=at, records=records, newest=tuple(map(str, gone)))
+        uncounted = {*self.uncounted, *(one.topic for one in gone if one.is_recreated)}
+        return Losses(at=at, records=records, newest=tuple(map(str, gone)), uncounted=tuple(sorted(uncounted)))
+
+    def __str__(self) -> str:
+        """Returns the sums for people; empty if nothing was lost."""
+        return ", ".join(
+            f"an unknown number of {topic} (at least {count:,})" if topic in self.uncounted else f"{count:,} of {topic}"
+            for topic, count in self.records.items()
+        )

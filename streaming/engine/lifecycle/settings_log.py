@@ -14,8 +14,10 @@ configuration is by now.
 5. Files that no micro-batch needs any more are deleted.
 """
 
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any, Final
 
 import msgspec
@@ -36,15 +38,22 @@ FOLDER: Final = "inflight.settings"
 _VERSION: Final = 1
 _LINEAGE: Final = "history"
 """The name that the files have for `checkpoint_lineage`."""
+_NONE_RECREATED: Final[Mapping[str, int]] = MappingProxyType({})
 _log: Final = structlog.get_logger(__name__)
 
 
 def pipeline_settings(
-    settings: Settings, *, commands_partitions: int, checkpoint_lineage: str = "", dead_letter_topic_bytes: int | None = None
+    settings: Settings,
+    *,
+    commands_partitions: int,
+    checkpoint_lineage: str = "",
+    dead_letter_topic_bytes: int | None = None,
+    generations: Mapping[str, int] = _NONE_RECREATED,
 ) -> PipelineSettings:
     """Returns the part of the configuration that the Python workers need.
 
     commands_partitions: the number in Kafka. dead_letter_topic_bytes: see RecordLimits; None = unknown.
+    generations: of topics that were recreated.
     """
     limits = settings.record_limits
     if dead_letter_topic_bytes is not None:
@@ -66,6 +75,8 @@ def pipeline_settings(
         stop_at_newer_events=engine.stop_at_newer_events,
         checkpoint_lineage=checkpoint_lineage,
         lean_worker=engine.lean_worker,
+        messages_generation=generations.get(settings.topics.messages, 0),
+        events_generation=generations.get(settings.topics.events, 0),
     )
 
 

@@ -29,6 +29,7 @@ MESSAGES: Final = 1
 class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
     """One record of `inflight.messages` or `inflight.events`; a cell has the first letters of the fields' names.
 
+    partition: with the generation of its topic (state.model.numbered_partition).
     timestamp_ms: Kafka's; producers may write nonsense. value: None = a tombstone.
     key: only where the key is no client id; everywhere else it is the key of the group.
     recipient: what the record says of this client, if it names several (state/records/routing.py); None = its key names it.

@@ -35,6 +35,7 @@ class PipelineSettings:
     checkpoint_lineage: changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
     routing: whether publications are routed to subscribers, so that the matchers need the lists of sessions.
     receipts_batched: several receipts of a client in one micro-batch share a record (state/records/receipts.py).
+    messages_generation, events_generation: of the topics that are read (state.model.numbered_partition).
     lean_worker: without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
     """
 
@@ -53,6 +54,8 @@ class PipelineSettings:
     lean_worker: bool = True
     routing: bool = False
     receipts_batched: bool = False
+    messages_generation: int = 0
+    events_generation: int = 0
 
 
 def shortest_retry_ms(settings: PipelineSettings) -> int:
@@ -70,6 +73,7 @@ class SettingsOfClients:
                 session,
                 max_record_bytes=settings.limits.max_record_bytes,
                 max_client_id_bytes=settings.limits.max_client_id_bytes,
+                messages_generation=settings.messages_generation,
             )
             for session in (settings.session, *(profile.session for profile in settings.profiles))
         )

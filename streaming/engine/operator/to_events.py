@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from state.dead_letters.refused_record import fault_of_size, unread
 from state.errors import UnreadableRecord
 from state.events import CancelRequested, ClientConnected, LoggedEvent, MessageEvent, MessageRefused
-from state.model import Message, Position
+from state.model import Message, Position, partition_and_generation
 from state.records import messages
 from state.records.events import completed, decode_events
 from state.records.record import accepted_at, position
@@ -46,7 +46,7 @@ def fault_of_record(record: SourceRecord, settings: PipelineSettings) -> str:
     limits = settings.limits
     return fault_of_size(
         source_topic(record, settings),
-        record.partition,
+        partition_and_generation(record.partition)[0],
         record.offset,
         size_bytes=record.bytes_left_out,
         max_bytes=limits.max_event_record_bytes if record.source == EVENTS else limits.max_message_record_bytes,

@@ -12,6 +12,7 @@ version would misread one of them, or would do harm by dropping a field that it 
 |---|---|
 | 2 | routing: marks of messages that a session has had, and messages that wait for their CONNECT |
 | 3 | messages that wait for their `deliver-at` |
+| 4 | generations of recreated topics: positions would come again |
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -22,7 +23,7 @@ import msgspec
 from streaming.engine.errors import NewerCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles
 
-CHECKPOINT_FORMAT: Final = 3
+CHECKPOINT_FORMAT: Final = 4
 _FILE: Final = "inflight.format"
 
 

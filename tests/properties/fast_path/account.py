@@ -22,6 +22,7 @@ class Account:
 
     sent: QoS by name. got: how often the device's application received the message. order: names in the order of first receipt.
     refused: messages that the device has refused. keys: collapse keys by name. not_before_ms: `deliver-at` by name.
+    lost: messages that were gone before the engine read them. A gateway may have sent one of them.
     """
 
     def __init__(self, shared: Shared, kafka: Kafka) -> None:
@@ -33,10 +34,11 @@ class Account:
         self.refused: set[str] = set()
         self.keys: dict[str, str] = {}
         self.not_before_ms: dict[str, int] = {}
+        self.lost: set[str] = set()
 
     @property
     def without_outcome(self) -> set[str]:
-        return self.sent.keys() - self.outcomes.keys()
+        return self.sent.keys() - self.outcomes.keys() - self.lost
 
     def received(self, name: str) -> None:
         """Notes that the device's application gets a message."""
@@ -58,7 +60,7 @@ class Account:
 
     def _keep_order(self, name: str, other: str) -> bool:
         """Returns False for two messages of which the later one may come first: by another collapse key, or a `deliver-at`."""
-        if name in self.not_before_ms or other in self.not_before_ms:
+        if {name, other} & (self.not_before_ms.keys() | self.lost):
             return False
         return self.keys.get(name) == self.keys.get(other)
 

@@ -20,7 +20,7 @@ from state.settings import SessionSettings
 from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.device import Device
 from tests.properties.fast_path.gateways import Gateways
-from tests.properties.fast_path.kafka import PARTITION, Kafka, Record
+from tests.properties.fast_path.kafka import Kafka, Record
 from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 
@@ -63,6 +63,8 @@ class Engine:
         yield Step(2, "a second passes", self._second)
         if self._shared.scenario.switches:
             yield Step(1, "the fast path is switched", self._switch)
+        if self._shared.scenario.recreates and self._shared.faults_left:
+            yield Step(3, "the messages topic is recreated", self._recreate_messages)
 
     def _reading_steps(self) -> Iterator[Step]:
         unread = self._all_unread()
@@ -102,6 +104,13 @@ class Engine:
 
     def _switch(self) -> None:
         self.settings = replace(self.settings, fast_path=not self.settings.fast_path)
+
+    def _recreate_messages(self) -> None:
+        """The engine starts again with the loss accepted."""
+        self._shared.faults_left -= 1
+        self._kafka.recreate_messages(self._messages_read)
+        self._account.lost |= {record.name for record in self._kafka.lost}
+        self.settings = replace(self.settings, messages_generation=self._kafka.generation)
 
     # --- micro-batches --------------------------------------------------------------------------------------------------------
 
@@ -179,7 +188,7 @@ def _message(record: Record, now_ms: int) -> Event:
         record.headers,
         record.value,
         accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
-        default_message_id=position("messages", PARTITION, record.offset),
+        default_message_id=position("messages", record.partition, record.offset),
         limits=RecordLimits(),
     )
-    return msgspec.structs.replace(event, position=Position(PARTITION, record.offset))
+    return msgspec.structs.replace(event, position=Position(record.partition, record.offset))

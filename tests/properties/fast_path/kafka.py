@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from sinks.mqtt.connection.append_queue import Append
-from state.records.record import Header
+from state.model import numbered_partition
+from state.records.record import Header, position
 from tests.properties.fast_path.steps import Shared, Step
 
 PARTITION: Final = 3
@@ -16,8 +17,9 @@ _LATEST_MS: Final = 30_000
 
 @dataclass(frozen=True)
 class Record:
-    """A record of `inflight.messages`. name: of the message, "" = it is for another client."""
+    """A record of `inflight.messages`. partition: with the generation. name: of the message, "" = it is for another client."""
 
+    partition: int
     offset: int
     name: str
     timestamp_ms: int
@@ -28,7 +30,7 @@ class Record:
 class Kafka:
     """messages: of the one partition in which the client's are. events: encoded, of all connections. late: events whose append
     has failed for the gateway, and which may still get into the log, each until some time. routes: the connection of each record,
-    None = removed.
+    None = removed. generation: how often `messages` was recreated. lost: its records that nobody had read then.
     """
 
     def __init__(self, shared: Shared) -> None:
@@ -37,14 +39,28 @@ class Kafka:
         self.events: list[bytes] = []
         self.late: list[tuple[int, Append]] = []
         self.routes: list[int | None] = [None]
+        self.generation = 0
+        self.lost: list[Record] = []
 
     @property
     def next_offset(self) -> int:
         """Returns the next offset of `messages`."""
-        return self.messages[-1].offset + 1 if self.messages else _FIRST_OFFSET
+        begins_again = not self.messages or self.messages[-1].partition != self.partition
+        return _FIRST_OFFSET if begins_again else self.messages[-1].offset + 1
+
+    @property
+    def partition(self) -> int:
+        """Returns the partition of `messages` with its generation."""
+        return numbered_partition(PARTITION, self.generation)
+
+    def recreate_messages(self, read: int) -> None:
+        """Somebody deletes the topic and creates it again. read: how many of its records the engine has read."""
+        self.lost += self.messages[read:]
+        del self.messages[read:]
+        self.generation += 1
 
     def append_message(self, name: str, timestamp_ms: int, headers: Sequence[Header] = (), value: bytes = b"") -> None:
-        self.messages.append(Record(self.next_offset, name, timestamp_ms, tuple(headers), value))
+        self.messages.append(Record(self.partition, self.next_offset, name, timestamp_ms, tuple(headers), value))
 
     def append(self, append: Append) -> None:
         self.events.append(append.value)
@@ -56,8 +72,8 @@ class Kafka:
         """The name of a message that was read under this id, its own or the one that is made of its position."""
         if message_id.startswith("m") and not message_id.startswith("messages"):
             return message_id
-        offset = int(message_id.rpartition("-")[2])
-        return next(record.name for record in self.messages if record.offset == offset)
+        records = (*self.messages, *self.lost)
+        return next(one.name for one in records if message_id.endswith(position("", one.partition, one.offset)))
 
     def next_steps(self) -> Iterator[Step]:
         self.late = [late for late in self.late if late[0] >= self._shared.now_ms]

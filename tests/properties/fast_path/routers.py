@@ -19,6 +19,7 @@ class Router:
         self._memory = RouterMemory(clients=2)
         self._reads_next: int | None = None
         """Index in the messages, None = no partition is assigned."""
+        self._generation = 0
 
     def next_steps(self) -> Iterator[Step]:
         if not self.is_assigned:
@@ -31,16 +32,17 @@ class Router:
 
     @property
     def is_assigned(self) -> bool:
-        return self._reads_next is not None
+        """A topic that was recreated has no router until it knows the generation: it offers nothing before."""
+        return self._reads_next is not None and self._generation == self._kafka.generation
 
     @property
     def has_unread(self) -> bool:
         """True if there are messages after its position."""
-        return self._reads_next is not None and self._reads_next < len(self._kafka.messages)
+        return self.is_assigned and self._reads_next is not None and self._reads_next < len(self._kafka.messages)
 
     def assign(self) -> None:
         """Assigns the partition; the router reads from its end."""
-        self._reads_next = len(self._kafka.messages)
+        self._reads_next, self._generation = len(self._kafka.messages), self._kafka.generation
         self._memory.assigned(PARTITION, self._kafka.next_offset)
 
     def _revoke(self) -> None:
@@ -63,7 +65,7 @@ class Router:
             connection.offers.append(
                 OfferPublish(
                     connection_id=connection.real.connection_id,
-                    position=Position(PARTITION, record.offset),
+                    position=Position(record.partition, record.offset),
                     previous=previous,
                     timestamp_ms=record.timestamp_ms,
                     headers=tuple((header.key, header.value) for header in record.headers),

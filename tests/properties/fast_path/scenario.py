@@ -19,6 +19,7 @@ class Scenario:
     serves_at_once: gateways do not wait for the engine at a clean start.
     max_held_offers: at a connection.
     keys, delays_s: of the messages, in turn; None = no collapse key, no deliver-at. cancels: the backend takes messages back.
+    recreates: somebody deletes the topic of the messages and creates it again, and the loss is accepted.
     unnamed: every message whose number is a multiple of this has no message id of its own.
     """
 
@@ -46,6 +47,7 @@ class Scenario:
     keys: tuple[str | None, ...] = (None,)
     delays_s: tuple[int | None, ...] = (None,)
     cancels: bool = False
+    recreates: bool = False
 
 
 def scenario_of(number: int) -> Scenario:
@@ -85,5 +87,6 @@ def scenario_of(number: int) -> Scenario:
         keys=pick([(None,), (None,), ("k",), ("k", "l", None)]),
         delays_s=pick([(None,), (None,), (None, None, 2, 0), (1, None)]),
         cancels=pick([False, False, True]),
+        recreates=number % 4 == 0,
     )
     return replace(scenario, session=replace(scenario.session, max_send_rate=pick([0, 0, 0, 0, 0, 1, 3])))

@@ -73,7 +73,7 @@ class World:
         """Lets everybody behave until all that was sent has its outcome and the path is open for the next message."""
         scenario = self.shared.scenario
         self.shared.faults_left = 0
-        self.engine.settings = replace(scenario.session, fast_path=True)
+        self.engine.settings = replace(self.engine.settings, fast_path=True)
         for connection in self.gateways.connections:
             connection.wake()
         for _ in range(400):

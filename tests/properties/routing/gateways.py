@@ -47,6 +47,8 @@ class RoutingGateways(Gateways):
 class _NoRoutes:
     """All connections of the world are in the process of its router."""
 
+    generation = 0
+
     def of(self, key: bytes) -> None:
         return None
 

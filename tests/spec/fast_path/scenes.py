@@ -1,12 +1,14 @@
 """Starts the scenarios of the fast path, and reads what they check."""
 
+from dataclasses import replace
 from typing import Any
 
 from state.commands import OpenFastPath, SendPublish
 from state.connection import PathState
 from state.events import Capability
 from state.model import Position
-from tests.scenarios.scenario import Scenario
+from state.session_codec import decode_session, encode_session
+from tests.scenarios.scenario import CLIENT, Scenario
 
 FAST = Capability.FAST_PATH
 Y = 32_768
@@ -22,6 +24,12 @@ def opened(*, version: int = 4, **settings: Any) -> Scenario:
     s = Scenario(**settings).connect(version=version, capabilities=FAST).submit("first", at=at(0)).puback(1)
     assert s.sees() == ["CONNACK", "PUBLISH 1 first", "OPEN 0"]
     return s
+
+
+def recreate_messages(s: Scenario) -> None:
+    """The engine has gone on after `inflight.messages` was deleted and created again."""
+    s.settings = replace(s.settings, messages_generation=s.settings.messages_generation + 1)
+    s.session = decode_session(encode_session(s.session), client_id=CLIENT, settings=s.settings)
 
 
 def path_of(s: Scenario) -> PathState:

@@ -4,10 +4,10 @@ import pytest
 
 from state.commands import RecordTransition, Transition
 from state.errors import SessionMisuse
-from state.events import PubAckReceived, PubRecReceived
-from state.model import Outcome
+from state.events import DeadlineReached, PubAckReceived, PubRecReceived
+from state.model import Outcome, numbered_partition
 from tests.scenarios.scenario import START_MS, Scenario
-from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, grant, opened, positions
+from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, grant, opened, positions, recreate_messages
 
 
 @pytest.mark.parametrize("qos", [1, 2])
@@ -288,3 +288,34 @@ def test_what_is_in_the_window_when_the_gateway_sends_more_is_older() -> None:
 def test_gateways_go_on_with_packet_ids_over_sessions_too() -> None:
     s = opened().fast_sent("a", Y + 5, at=at(1), previous=0).connect(clean_start=True, capabilities=FAST)
     assert (grant(s).last_id, grant(s).ids_in_use) == (Y + 5, ())
+
+
+def test_no_message_of_a_recreated_topic_is_taken_for_an_old_one() -> None:
+    """The offsets begin again. Message a of the old topic is adopted and never read, and b comes at its offset."""
+    s = opened().fast_sent("a", Y, at=at(1), previous=0)
+    recreate_messages(s)
+    new = numbered_partition(0, 1)
+    s.submit("b", at=at(1, new))
+    assert s.sees() == ["PUBLISH 2 b", "CLOSE PATH"], "the grant is for the old topic"
+    s.puback(2).path_closed()
+    assert s.sees() == ["OPEN 1"]
+    assert grant(s).after == at(1, new)
+    s.fast_sent("c", Y + 1, at=at(2, new), previous=1).puback(Y).puback(Y + 1)
+    assert {s.outcomes[name] for name in "abc"} == {Outcome.DELIVERED}
+
+
+def test_a_session_is_not_kept_for_a_message_that_nobody_will_read() -> None:
+    s = opened(version=5).fast_sent("a", Y, at=at(1), previous=0).puback(Y)
+    s.disconnect(expiry_s=0)
+    assert not s.session.is_empty
+    recreate_messages(s)
+    s.handle(DeadlineReached())
+    assert s.session.is_empty
+
+
+def test_what_was_sent_of_the_old_topic_is_adopted_after_it_is_gone() -> None:
+    s = opened()
+    recreate_messages(s)
+    s.submit("b", at=at(0, numbered_partition(0, 1))).fast_sent("a", Y, at=at(1), previous=0)
+    assert s.packet_ids == [2, Y]
+    assert not s.session.outbound.positions.unread

@@ -20,7 +20,7 @@ from state.records.leases import Lease
 from state.records.ledger import LedgerRow
 from state.records.presence import PresenceRecord
 from state.records.receipts import Receipt
-from state.records.routes import Route
+from state.records.routes import MessagesTopic, Route
 from state.records.subscriptions import SubscriptionList
 from state.records.throttle import Throttle
 from state.session_codec import SessionV1
@@ -31,6 +31,7 @@ ROOTS = (
     CommandBatch,
     Lease,
     Route,
+    MessagesTopic,
     Receipt,
     LedgerRow,
     Transition,

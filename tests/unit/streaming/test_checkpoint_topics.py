@@ -13,11 +13,14 @@ from streaming.checkpoint_topics import (
     TopicBounds,
     TopicIds,
     check_checkpoint_topics,
+    count_recreated,
     gone_records,
     record_checkpoint_topics,
+    recorded_generations,
+    recreated_topics,
     replaced_topics,
 )
-from streaming.config.errors import RecordsGone, TopicsReplaced
+from streaming.config.errors import DamagedCheckpoint, RecordsGone, TopicsReplaced
 from streaming.config.settings import Settings
 from streaming.spark_internals.checkpoint import Offsets
 from streaming.topics import ActualTopic, TopicReport
@@ -49,7 +52,13 @@ def checkpoint(*, committed: bool = True) -> MemoryFiles:
 def bounds(monkeypatch: pytest.MonkeyPatch) -> dict[str, Offsets]:
     """Both ends of Kafka's partitions; at first what the checkpoint has read is all there is."""
     found: dict[str, Offsets] = {"beginnings": {}, "ends": READ}
-    monkeypatch.setattr(checkpoint_topics, "topic_bounds", lambda settings, read: TopicBounds(**found))
+
+    def bounds_of(settings: Settings, asked: Offsets) -> TopicBounds:
+        return TopicBounds(
+            **{side: {topic: of_topic for topic, of_topic in all_.items() if topic in asked} for side, all_ in found.items()}
+        )
+
+    monkeypatch.setattr(checkpoint_topics, "topic_bounds", bounds_of)
     return found
 
 
@@ -125,14 +134,62 @@ def test_a_loss_that_is_accepted_does_not_stop_the_start(bounds: dict[str, Offse
     with pytest.raises(RecordsGone, match=r"Do that\. Or: Do this\.$"):
         check_checkpoint_topics(files, Settings(), report(IDS), replace(USE, accept="Do that."))
     check_checkpoint_topics(files, Settings(), report(IDS), replace(USE, is_loss_accepted=True))
-    (gone,) = gone_records(files, Settings())
-    assert (str(gone), gone.count) == ("m-0 from 6 to 9", 3)
-    assert gone_records(MemoryFiles(), Settings()) == []
+    (gone,) = gone_records(files, Settings(), report(IDS))
+    assert (str(gone), gone.count, gone.count_text) == ("m-0 from 6 to 9", 3, "3")
+    assert gone_records(MemoryFiles(), Settings(), report(IDS)) == []
 
 
-def test_a_topic_made_anew_is_no_loss_that_can_be_accepted(bounds: dict[str, Offsets]) -> None:
-    with pytest.raises(TopicsReplaced):
-        check_checkpoint_topics(checkpoint(), Settings(), report(IDS | {"m": "another"}), replace(USE, is_loss_accepted=True))
+def test_a_recreated_topic_is_a_loss_that_can_be_accepted(bounds: dict[str, Offsets]) -> None:
+    files, recreated = checkpoint(committed=False), report(IDS | {"m": "another"}, partitions=3)
+    with pytest.raises(TopicsReplaced, match=r"(?s)m: deleted and made anew.*Do that\. Or: Do this\.$"):
+        check_checkpoint_topics(files, Settings(), recreated, replace(USE, accept="Do that."))
+    bounds.update(beginnings={"e": {0: 0}, "m": {0: 0, 1: 2, 2: 0}}, ends={"e": {0: 9}, "m": {0: 1, 1: 2, 2: 0}})
+    check_checkpoint_topics(files, Settings(), recreated, replace(USE, is_loss_accepted=True))
+    assert recreated_topics(files, Settings(), recreated) == {"m": {0: 0, 1: 2, 2: 0}}
+    assert recreated_topics(files, Settings(), report(IDS)) == {}
+    assert [str(one) for one in gone_records(files, Settings(), recreated)] == [
+        "m-0 from 5 on, in the deleted topic (unknown, at least 1)",
+        "m-1 from 3 on, in the deleted topic (unknown)",
+        "m-1 from 0 to 2",
+    ]
+
+
+def test_a_loss_of_all_topics_can_be_accepted(bounds: dict[str, Offsets]) -> None:
+    files, recreated = checkpoint(), report({"e": "new", "m": "new"})
+    bounds.update(beginnings={"e": {0: 0, 1: 0}, "m": {0: 0, 1: 0}}, ends={})
+    check_checkpoint_topics(files, Settings(), recreated, replace(USE, is_loss_accepted=True))
+    assert [one.topic for one in gone_records(files, Settings(), recreated)] == ["e", "m", "m"]
+
+
+@pytest.mark.parametrize("cluster", ["there", "here"])
+def test_another_kafka_and_a_checkpoint_without_sessions_are_no_loss(bounds: dict[str, Offsets], cluster: str) -> None:
+    """The address may be wrong; and without a committed micro-batch there is nothing to go on with."""
+    files = checkpoint(committed=cluster == "there")
+    if cluster == "here":
+        files.found = {name: data for name, data in files.found.items() if name != "offsets/2"}
+    with pytest.raises(TopicsReplaced, match=r"not changed\. Do this\.$"):
+        check_checkpoint_topics(
+            files,
+            Settings(),
+            report({"e": "x", "m": "y"}, cluster=cluster),
+            replace(USE, accept="Do that.", is_loss_accepted=True),
+        )
+
+
+def test_generations_count_how_often_a_topic_was_recreated() -> None:
+    files = checkpoint()
+    assert recorded_generations(files) == {}
+    count_recreated(files, ["m"])
+    count_recreated(files, ["m", "e"])
+    assert recorded_generations(files) == {"m": 2, "e": 1}
+
+
+@pytest.mark.parametrize("data", [b"", b'{"m":', b"\xff", b"[]"])
+def test_damaged_generations_stop_the_start(bounds: dict[str, Offsets], data: bytes) -> None:
+    files = checkpoint()
+    files.found["inflight.generations"] = data
+    with pytest.raises(DamagedCheckpoint, match=r"inflight\.generations is damaged: .*Put back a copy"):
+        check(files)
 
 
 def test_a_new_checkpoint_fits_all_topics(bounds: dict[str, Offsets]) -> None:

@@ -6,8 +6,8 @@ from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish, SetRoute
 from state.errors import UnreadableRecord
-from state.model import Position
-from state.records.routes import Route, route_record
+from state.model import Position, numbered_partition
+from state.records.routes import MessagesTopic, Route, announcements, route_record
 
 
 @dataclass
@@ -37,6 +37,10 @@ class Router:
 
     def route(self, client_id: str, connection_id: int) -> None:
         record = route_record("routes", client_id, SetRoute(connection_id=connection_id, partition=7))
+        self.routes.read(2, record.key, record.value)
+
+    def announce(self, topic_id: str, generation: int) -> None:
+        (record,) = announcements("routes", 1, MessagesTopic(topic_id=topic_id, generation=generation))
         self.routes.read(2, record.key, record.value)
 
     def read(self, *records: Record, under_pressure: bool = False, in_burst: bool = False) -> Offers:
@@ -218,3 +222,24 @@ class TestRecipients:
         """Spark may find names in them that are not found here."""
         router = Router(a=5)
         assert offset_after(router.read(Record(b"a", 10), WithoutHeaders(None, 11), Record(b"a", 12))) == [("a", 9), ("a", 11)]
+
+
+def test_messages_of_a_recreated_topic_are_offered_once_the_engine_reads_it() -> None:
+    router = Router(a=5)
+    router.read(Record(b"a", 10))
+    router.announce("new", 1)
+    router.routes.topic_id = "old"
+    offers = router.read(Record(b"a", 11), Record(b"a", 12))
+    assert (offers.here, offers.is_slow) == ([], True)
+    router.routes.topic_id = "new"
+    ((_, offer),) = router.read(Record(b"a", 13)).here
+    assert (offer.position, offer.previous) == (Position(numbered_partition(2, 1), 13), 12)
+
+
+def test_a_router_forgets_the_messages_of_the_topic_before() -> None:
+    router = Router(a=5, b=6)
+    router.read(Record(b"a", 10), recipients(11, "b"))
+    router.announce("new", 1)
+    offers = router.read(Record(b"a", 20), recipients(21, "a", "b"))
+    assert [(offer.position.offset, offer.previous) for _, offer in offers.here] == [(20, 19), (21, 20), (21, 19)]
+    assert {offer.position.partition for _, offer in offers.here} == {numbered_partition(2, 1)}

@@ -3,7 +3,7 @@
 from sinks.fast_path.route_table import RouteTable
 from state.commands import ClearRoute, SetRoute
 from state.records.record import NEWER_MARK
-from state.records.routes import Route, route_record
+from state.records.routes import MESSAGES_KEY, MessagesTopic, Route, announcements, route_record
 
 
 def record(client_id: str, command: SetRoute | ClearRoute) -> tuple[bytes, bytes | None]:
@@ -47,3 +47,21 @@ def test_routes_of_a_left_partition_are_forgotten() -> None:
     table.read(2, *record("a", SetRoute(connection_id=5, partition=3)))
     assert table.of(b"a") is None
     assert table.partitions == frozenset()
+
+
+def test_the_generation_holds_for_the_topic_that_the_engine_reads() -> None:
+    table = RouteTable()
+    table.follow(1)
+    assert table.generation == 0, "an engine of an older version announces none"
+    (_, made) = announcements("routes", 2, MessagesTopic(topic_id="b", generation=3))
+    assert (made.key, made.partition) == (MESSAGES_KEY, 1)
+    table.read(1, made.key, made.value)
+    assert table.generation == 3, "brokers without ids"
+    for found, generation in (("a", None), ("b", 3)):
+        table.topic_id = found
+        assert table.generation == generation
+    for damaged in (None, b"", b"\x01", b"\x02" + NEWER_MARK):
+        table.read(1, MESSAGES_KEY, damaged)
+    assert table.generation == 3
+    table.read(1, MESSAGES_KEY, announcements("routes", 1, MessagesTopic(topic_id="", generation=4))[0].value)
+    assert table.generation == 4

@@ -1,8 +1,11 @@
+from types import SimpleNamespace
+from uuid import UUID
+
 import pytest
 import structlog
-from confluent_kafka import KafkaError, KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer, Uuid
 
-from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, topic_id_of
 
 
 def test_options_of_other_clients_are_left_out() -> None:
@@ -46,3 +49,13 @@ def test_a_failure_includes_the_clients_last_error() -> None:
     for code in (KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN):
         failures(KafkaError(code))
     assert str(failures.failed("no broker answers", error)).endswith(KafkaError(KafkaError._AUTHENTICATION).str())
+
+
+@pytest.mark.parametrize("number", [1, (1 << 63) + 5, (1 << 128) - 2, 0x5A67A32B_8E8C_4B5C_A0B0_4C2F7E5D1234])
+def test_the_id_of_a_topic_is_written_as_the_engine_writes_it(number: int) -> None:
+    halves = [half - (1 << 64) if half >> 63 else half for half in divmod(number, 1 << 64)]
+    assert topic_id_of(SimpleNamespace(topic_id=Uuid(*halves))) == str(UUID(int=number))
+
+
+def test_brokers_without_topic_ids_give_an_empty_one() -> None:
+    assert topic_id_of(SimpleNamespace(topic_id=None)) == topic_id_of(SimpleNamespace(topic_id=Uuid(0, 0))) == ""

@@ -1,6 +1,6 @@
 """Tests state/outbound/fast_path/positions.py alone; tests/spec/fast_path/test_adoption.py has the session's use of it."""
 
-from state.model import Position
+from state.model import Position, numbered_partition
 from state.outbound.fast_path.positions import Positions
 
 
@@ -62,3 +62,17 @@ def test_nothing_is_settled_once_the_positions_are_forgotten() -> None:
     positions.mark_read(Position(0, 2))
     positions.settle([])
     assert positions.settled is None, "the newest message waits"
+
+
+def test_unread_messages_of_a_topic_that_is_gone_are_not_waited_for() -> None:
+    positions = Positions()
+    positions.forget_recreated(2)
+    old, new = Position(7, 5), Position(numbered_partition(7, 2), 0)
+    positions.adopt(old)
+    positions.adopt(new)
+    positions.forget_recreated(0)
+    assert list(positions.unread) == [old, new]
+    positions.forget_recreated(2)
+    assert list(positions.unread) == [new]
+    assert positions.handled_in(7) == 5, "what a gateway has sent of the old topic may still be read"
+    assert positions.mark_read(Position(numbered_partition(7, 2), 5)), "another message than the one at the old offset"

@@ -1,6 +1,7 @@
 import pytest
 
 from state.errors import NewerRecord, UnreadableRecord
+from state.model import numbered_partition, partition_and_generation
 from state.records.record import NEWER_MARK, accepted_at, position, without_version
 
 
@@ -27,6 +28,12 @@ def test_foreign_and_damaged_bytes_are_no_newer_version(data: bytes) -> None:
 
 def test_a_position_names_a_record() -> None:
     assert position("inflight.events", 1, 5) == "inflight.events-1-5"
+
+
+def test_a_recreated_topic_has_other_positions_than_the_old_one() -> None:
+    assert numbered_partition(65_535, 0) == 65_535
+    assert partition_and_generation(numbered_partition(7, 3)) == (7, 3)
+    assert position("inflight.events", numbered_partition(1, 2), 5) == "inflight.events-1-5-2"
 
 
 @pytest.mark.parametrize(("timestamp_ms", "accepted_ms"), [(-1, 9), (0, 9), (1, 1), (9, 9), (10, 9)])

@@ -96,3 +96,9 @@ LINE = '{"in.events":{"0":5,"1":6}}'
 )
 def test_only_the_named_partitions_of_a_source_move(line: str, moved: str) -> None:
     assert moved_line(line, {"in.events": {1: 9}}) == moved
+
+
+def test_no_partition_of_a_recreated_topic_keeps_its_offset() -> None:
+    line = '{"m":{"0":5,"1":6,"2":7}}'
+    assert moved_line(line, {"m": {0: 0, 1: 3}}, {"m"}) == '{"m":{"0":0,"1":3}}'
+    assert moved_line(line, {"m": {0: 0}}, {"e"}) == '{"m":{"0":0,"1":6,"2":7}}'

@@ -1,5 +1,6 @@
 """streaming.engine.lifecycle.accepted_loss and losses. With an engine: tests/spark/test_accept_loss.py."""
 
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -29,23 +30,33 @@ class Log:
     def planned(self) -> Offsets:
         return self._planned or {}
 
-    def move(self, ends: Offsets) -> None:
+    def move(self, ends: Offsets, recreated: Collection[str]) -> None:
         self.moves.append(("planned", ends))
+        self.recreated = list(recreated)
 
-    def move_committed(self, ends: Offsets) -> None:
+    def move_committed(self, ends: Offsets, recreated: Collection[str]) -> None:
         self.moves.append(("committed", ends))
+        assert list(recreated) == getattr(self, "recreated", list(recreated))
 
 
 def test_the_next_micro_batch_begins_at_the_oldest_records() -> None:
     log = Log()
-    move_behind(log, GONE)  # type: ignore[arg-type]
+    move_behind(log, GONE, {})  # type: ignore[arg-type]
     assert log.moves == [("committed", {"m": {0: 9, 2: 1}})]
 
 
 def test_a_planned_micro_batch_never_ends_before_it_begins() -> None:
     log = Log({"e": {0: 3}, "m": {0: 7, 1: 8, 2: 4}})
-    move_behind(log, GONE)  # type: ignore[arg-type]
+    move_behind(log, GONE, {})  # type: ignore[arg-type]
     assert log.moves == [("planned", {"m": {0: 9, 2: 4}}), ("committed", {"m": {0: 9, 2: 1}})]
+
+
+def test_of_a_recreated_topic_a_planned_micro_batch_reads_nothing() -> None:
+    log = Log({"e": {0: 3}, "m": {0: 7, 1: 8, 2: 4}})
+    gone = [GoneRecords(topic="e", partition=0, first=2, end=4), GoneRecords(topic="m", partition=0, first=0, end=1)]
+    move_behind(log, gone, {"m": {0: 1, 1: 0}})  # type: ignore[arg-type]
+    assert log.moves == [("planned", {"m": {0: 1, 1: 0}, "e": {0: 4}}), ("committed", {"m": {0: 1, 1: 0}, "e": {0: 4}})]
+    assert log.recreated == ["m"]
 
 
 def test_a_loss_is_in_the_log_the_ledger_and_the_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -55,8 +66,8 @@ def test_a_loss_is_in_the_log_the_ledger_and_the_data_directory(tmp_path: Path, 
     with capture_logs() as logs:
         report_loss(GONE, settings)
     assert [(line["event"], line["topic"], line["partition"], line["records"]) for line in logs] == [
-        ("records_lost", "m", 0, 4),
-        ("records_lost", "m", 2, 1),
+        ("records_lost", "m", 0, "4"),
+        ("records_lost", "m", 2, "1"),
     ]
     (record,) = written
     assert (record.topic, record.key) == ("inflight.ledger", b"")
@@ -64,8 +75,11 @@ def test_a_loss_is_in_the_log_the_ledger_and_the_data_directory(tmp_path: Path, 
     assert b'"detail":"m-0 from 5 to 9"' in record.value
     report_loss(GONE[1:], settings)
     losses = Losses.read(tmp_path)
-    assert (losses.records, losses.newest) == ({"m": 6}, ("m-2 from 0 to 1",))
+    assert (losses.records, losses.newest, str(losses)) == ({"m": 6}, ("m-2 from 0 to 1",), "6 of m")
     assert losses.at
+    report_loss([GoneRecords(topic="m", partition=0, first=5, end=7, is_recreated=True)], settings)
+    losses = Losses.read(tmp_path)
+    assert (losses.records, str(losses)) == ({"m": 8}, "an unknown number of m (at least 8)")
 
 
 def test_without_a_readable_file_nothing_was_lost(tmp_path: Path) -> None:
