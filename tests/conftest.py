@@ -1,6 +1,7 @@
 """Has the fixtures of many tests, says which tests share a process, and fails interoperability tests that are skipped."""
 
 import asyncio
+import gc
 import inspect
 import os
 from collections.abc import Callable, Generator, Iterator
@@ -17,6 +18,8 @@ from tests.support import hypothesis_profiles
 from tests.support.shared import SharedKafka, await_stopped, shared
 
 hypothesis_profiles.load()
+
+gc.disable()  # until all tests are collected
 
 # The JVMs live for a minute or two here, and share two cores. Optimising for hours costs more than it saves. A small code cache
 # is swept and filled again all the time, which costs a fifth of Spark's time. A garbage collector needs no threads of its own.
@@ -88,6 +91,13 @@ class Groups(LoadFileScheduling):
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Groups | None:
     return Groups(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """Leaves modules and collected tests out of the garbage collections, each of which would visit a million objects."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(tryfirst=True)
