@@ -89,7 +89,7 @@ class OfferRouter:
         self._connection_of = connection_of
         self._max_payload_bytes = max_payload_bytes
         self._generations: dict[int, int] = {}
-        """Of the topic whose messages are remembered, by partition."""
+        """The generation of the topic whose messages are remembered, by partition."""
 
     def read(self, partition: int, records: Sequence[ConsumedRecord], offers: Offers, *, under_pressure: bool) -> None:
         """The next records of a partition, at least one; adds to `offers`.
