@@ -31,7 +31,7 @@ EXPIRY_S = 4
 SETTINGS = ("--set", f"gateway.lease_ms={LEASE_S}s", "--set", f"bridge.lease_ms={LEASE_S}s")
 WILL_CLEAN_V5 = 0x06
 LOST = ("its gateway or bridge is gone", "no gateway holds this connection")
-"""The engine's word when the lease has expired, and the next gateway's if it is asked first."""
+"""The reasons that the engine gives when the lease has expired, and the next gateway if it is asked first."""
 
 
 @pytest.fixture(scope="module")
@@ -73,7 +73,7 @@ def transitions(up: UpProcess, client_id: str) -> list[str]:
 
 
 def presence(up: UpProcess, client_id: str) -> list[tuple[str, str]]:
-    """A client as backends see it: status and reason of each change."""
+    """Returns what backends see of a client: status and reason of each change."""
     records = [record for record in records_of(up, "inflight.presence") if record.key == client_id.encode()]
     return [(change.status.value, change.reason) for change in changes_in(records)]
 
