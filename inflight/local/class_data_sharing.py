@@ -115,10 +115,10 @@ def _archive(program: Program, jars: Jars) -> Path:
 @functools.cache
 def _made_from(program: Program, jars: Jars) -> str:
     """Identifies the JVM and the class path. Java silently ignores an archive of another path, or of jars written anew."""
-    # Options of the environment change what Java says of itself; Java ignores an archive that they do not fit.
-    build = "".join(line for line in find_java().build.splitlines() if not line.startswith("Picked up"))
+    # Options of the environment add a line, and what follows "mixed mode". Java ignores an archive that they do not fit.
+    build = [line.partition(", mixed mode")[0] for line in find_java().build.splitlines() if "Picked up" not in line]
     class_path = jars.kafka if program == "kafka" else (jars.local_fs, *jars.spark, *sorted(pyspark_jars().glob("*.jar")))
-    found = hashlib.sha256(build.encode())
+    found = hashlib.sha256("\n".join(build).encode())
     for jar in class_path:
         status = jar.stat()
         found.update(f"{jar}\0{status.st_size}\0{status.st_mtime_ns}\n".encode(errors="surrogateescape"))

@@ -18,7 +18,8 @@ def class_path(program: Program, jars: Jars) -> str:
         return kafka_classpath(jars)
     # As Spark's launcher has it: what engine/spark_options.py puts before everything, its configuration, its jars.
     connectors = os.pathsep.join(map(str, (jars.local_fs, *jars.spark)))
-    return os.pathsep.join((connectors, f"{pyspark_jars().parent / 'conf'}{os.sep}", str(pyspark_jars() / "*")))
+    first, *_ = pyspark_jars().glob("slf4j-api-*.jar")
+    return os.pathsep.join((connectors, f"{pyspark_jars().parent / 'conf'}{os.sep}", str(first), str(pyspark_jars() / "*")))
 
 
 @pytest.mark.parametrize(("program", "main"), [("kafka", "kafka.Kafka"), ("spark", "org.apache.spark.deploy.SparkSubmit")])

@@ -52,6 +52,24 @@ def test_archives_are_made_once_and_named_from_then_on(jars: Jars, tmp_path: Pat
     assert sorted(path.suffix for path in (tmp_path / "jars").iterdir()) == ["", ".jsa", ".jsa", ".lock"], "nothing else is left"
 
 
+def test_options_of_the_environment_do_not_ask_for_another_archive(
+    jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = set()
+    said = ("mixed mode, sharing", "mixed mode, emulated-client, sharing")
+    for number, options in enumerate(said):
+        java = tmp_path / str(number) / "bin" / "java"
+        java.parent.mkdir(parents=True)
+        lines = "NOTE: Picked up JDK_JAVA_OPTIONS" if number else "", 'openjdk version "17.0.1"', f"VM (build 17.0.1, {options})"
+        java.write_text("#!/bin/sh\n" + "".join(f"echo '{line}' >&2\n" for line in lines if line))
+        java.chmod(0o755)
+        monkeypatch.setenv("JAVA_HOME", str(java.parent.parent))
+        class_archive._made_from.cache_clear()
+        names.add(class_archive._made_from("kafka", jars))
+    class_archive._made_from.cache_clear()
+    assert len(names) == 1
+
+
 def test_an_archive_of_other_jars_is_made_anew(jars: Jars, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     dump = 'touch "$INFLIGHT_DUMP_CLASSES_TO/spark.jsa" "$INFLIGHT_DUMP_CLASSES_TO/kafka.jsa"'
     warm_up(tmp_path, monkeypatch, dump)
