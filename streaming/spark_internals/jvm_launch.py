@@ -105,15 +105,22 @@ def launched_jvm() -> LaunchedJvm | None:
 
 
 def await_jvm_exit(timeout_s: float) -> None:
-    """Closes the standard input of the JVM, if there is one, and waits for its exit, at most `timeout_s`."""
+    """Closes the standard input of the JVM, if there is one, and waits for its exit, at most `timeout_s`. Then kills it.
+
+    The folder stays as long as the JVM may write into it: one that cannot would not look at its standard input, and never end.
+    """
     if _launched is None:
         return
-    shutil.rmtree(_launched.folder, ignore_errors=True)
     process = _launched.process
-    with suppress(OSError, subprocess.TimeoutExpired):
+    with suppress(OSError):
         if process.stdin is not None:
             process.stdin.close()
+    try:
         process.wait(timeout_s)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    shutil.rmtree(_launched.folder, ignore_errors=True)
 
 
 def _ignore_interrupts() -> None:

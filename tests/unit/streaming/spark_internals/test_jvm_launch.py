@@ -1,5 +1,6 @@
 """The JVM is started without PySpark, with a shell script as spark-submit."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,3 +59,22 @@ def test_a_jvm_that_cannot_start_has_no_connection(submit: Submit) -> None:
     assert launched is not None
     assert launched.connection() is None
     assert not launched.folder.exists()
+
+
+def test_a_jvm_that_is_not_used_can_say_how_to_connect_until_it_ends(submit: Submit, tmp_path: Path) -> None:
+    submit(f"read line\n{_CONNECTION} && touch written")
+    launch_jvm({})
+    launched = launched_jvm()
+    assert launched is not None
+    await_jvm_exit(10)
+    assert (tmp_path / "written").exists()
+    assert not launched.folder.exists()
+
+
+def test_a_jvm_that_outlives_its_standard_input_is_killed(submit: Submit) -> None:
+    submit("exec sleep 60")
+    launch_jvm({})
+    launched = launched_jvm()
+    assert launched is not None
+    await_jvm_exit(0.1)
+    assert launched.process.poll() == -signal.SIGKILL
