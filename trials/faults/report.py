@@ -28,7 +28,7 @@ def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, conso
         console.print(table)
     lengths_s = ", ".join(f"{outage.ended_s - outage.began_s:.0f}" for outage in facts.outages)
     console.print(
-        f"the engine was away for {lengths_s or 'no'} s, from the fault to the first micro-batch that began and ended after it"
+        f"the engine was away for {lengths_s or 'no'} s, from the fault to the end of the second micro-batch that began after it"
     )
     if facts.takeovers:
         p50, most = spread(waits(facts.takeovers))

@@ -172,12 +172,18 @@ class Testbed:
         return "" if process is None else process.role
 
     async def until_engine_works(self, since_s: float) -> float:
-        """A micro-batch has begun and ended since then. Returns when it began, and the engine has said that it works."""
+        """Two micro-batches have begun and ended since then: the first one after a kill repeats the one that was interrupted, and
+        the next one reads what has come meanwhile. Returns when the first one began. The engine has said that it works."""
+        first: list[tuple[float, int]] = []
 
         def works() -> float | None:
             batch = last_progress(self.directory / "engine")
             began_s = 0.0 if batch is None else datetime.fromisoformat(batch.started).timestamp()
-            return began_s if began_s > since_s and self.working_engine else None
+            if batch is None or began_s <= since_s or not self.working_engine:
+                return None
+            if not first:
+                first.append((began_s, batch.batch_id))
+            return first[0][0] if batch.batch_id > first[0][1] else None
 
         def log() -> str:
             return f"the engine works again:\n{tail(self._logs / f'{self._in_role(Victim.ENGINE)}.log')}"
