@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -14,13 +15,15 @@ from inflight.demo.up import UpProcess
 from state.records.ledger import LedgerRow
 from streaming.engine.batch_record import MICRO_BATCH
 from tests.integration.history.history_device import AnsweringDevice
-from tests.support.waiting import wait_until
+from tests.support.console import running_console
+from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "operate" / "what_if.md"
 MESSAGES = 10
-SHORT = {"profiles": [{"clients": "short", "max_mqueue_len": 3}]}
+SHORT_QUEUE = 3
+SHORT = {"profiles": [{"clients": "short", "max_mqueue_len": SHORT_QUEUE}]}
 
 
 @pytest.fixture
@@ -78,7 +81,8 @@ def test_what_if_says_what_a_real_client_with_that_setting_did(up: UpProcess, tm
             send(producer, "short", number)
             send(producer, "online", number, qos=1 + number % 2)
             online.await_count(number + 1)
-        outcomes(up, MESSAGES)  # the sessions have read what was sent before
+        # The sessions have read what was sent before: all for the one that is online, and what the short queue dropped.
+        outcomes(up, MESSAGES + MESSAGES - SHORT_QUEUE)
         with AnsweringDevice(*up.mqtt, "late", lambda topic, times: 0), AnsweringDevice(*up.mqtt, "short", lambda *_: 0):
             real, newest_ms = outcomes(up, 3 * MESSAGES)
     producer.close()
@@ -89,6 +93,8 @@ def test_what_if_says_what_a_real_client_with_that_setting_did(up: UpProcess, tm
     said = [run(up, tmp_path, command) for command in commands]
     assert "7 messages: delivered → maxlen" in said[0]
     assert (tmp_path / "other.svg").read_text().startswith("<?xml")
+    with running_console(up.data_dir) as console, urlopen(f"{console}what-if", timeout=DEADLINE_S) as page:
+        assert "<td>late</td><td>maxlen</td>" in page.read().decode(), "the console has the newest answer"
     found = json.loads(said[1])
     assert (found["left_out"], found["micro_batches_recorded"], found["verified"]) == ({}, True, 3 * MESSAGES)
     late = found["groups"]["late"]
