@@ -114,7 +114,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (
             SessionSettings,
             {"later_retry_intervals_ms", "max_record_bytes", "max_client_id_bytes", "fast_path", "policy", "exchanges"}
-            | {"routing", "routed_receipts"},
+            | {"routing", "routed_receipts", "messages_generation"},
         ),
         (BackoffSettings, {"multiplier", "jitter"}),
         (RecordLimits, {"max_headers_bytes", "max_client_id_bytes", "dead_letter_topic_bytes"}),
