@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
@@ -18,7 +19,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from inflight.readers.recent_ids import RecentIds
 from inflight.running_up import kafka_of_running_up
-from sinks.kafka.group_consumer import check_consumer_error
+from sinks.kafka.group_consumer import check_consumer_error, is_committed_later
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
 from sinks.kafka.security.librdkafka_client import from_python_names
 from state.errors import InflightError, UnreadableRecord
@@ -30,6 +31,8 @@ _POLL_S: Final = 0.5
 _COMMIT_INTERVAL_MS: Final = 1_000
 _SESSION_MS: Final = 10_000
 """The group gives the partitions of a process that has died to others after this time."""
+_LAST_COMMIT_S: Final = 5.0
+_REJOIN_S: Final = 0.1
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -104,7 +107,21 @@ class GroupStream(ABC, Generic[T]):
         self._is_closed = True
         if self._executor is not None:
             self._executor.shutdown()
+        self._commit_stored()
         self._client.close()
+
+    def _commit_stored(self) -> None:
+        """Commits what is stored, also while the group rebalances. librdkafka would try once, and others would read it again."""
+        ends_s = time.monotonic() + _LAST_COMMIT_S
+        while True:
+            try:
+                self._client.commit(asynchronous=False)
+                return
+            except KafkaException as error:
+                if not is_committed_later(error.args[0]) or time.monotonic() >= ends_s:
+                    return  # nothing is stored, or Kafka does not answer
+            with suppress(KafkaException):
+                self._client.poll(_REJOIN_S)  # takes part in the rebalance; what it returns is not stored
 
     # --- for, async for --------------------------------------------------------------------------------------------------------
 

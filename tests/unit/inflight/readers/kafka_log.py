@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from inflight.readers import group_stream
 
@@ -23,12 +23,16 @@ class StoredRecord:
 
 
 class KafkaLog:
-    """One partition. stored: the offset that a group would continue with."""
+    """One partition. stored: the offset that a consumer would commit. committed: the one that a group continues with.
+
+    refusals: Errors of the next commits, the last one first.
+    """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.records: list[Record] = []
         self.errors: list[int] = []
-        self.stored = 0
+        self.refusals: list[int] = []
+        self.stored = self.committed = 0
         self.is_closed = False
         self._next = 0
         monkeypatch.setattr(group_stream, "new_client", lambda kind, config: self)
@@ -46,6 +50,12 @@ class KafkaLog:
 
     def store_offsets(self, offsets: list[TopicPartition]) -> None:
         (self.stored,) = (each.offset for each in offsets)
+
+    def commit(self, *, asynchronous: bool) -> None:
+        assert not asynchronous
+        if self.refusals:
+            raise KafkaException(KafkaError(self.refusals.pop()))
+        self.committed = self.stored
 
     def close(self) -> None:
         self.is_closed = True

@@ -57,6 +57,26 @@ def test_an_offset_is_stored_when_the_body_has_ended(log: KafkaLog) -> None:
     assert (stored, log.stored, log.is_closed) == ([0, 1, 2], 3, True)
 
 
+def read_one(log: KafkaLog) -> None:
+    log.records = [publication(b"1")]
+    with uplink() as messages:
+        for _ in messages:
+            messages.stop()
+    assert log.is_closed
+
+
+def test_what_was_handled_is_committed_though_the_group_rebalances(log: KafkaLog) -> None:
+    log.refusals = [KafkaError.ILLEGAL_GENERATION, KafkaError.REBALANCE_IN_PROGRESS]
+    read_one(log)
+    assert (log.committed, log.refusals) == (1, [])
+
+
+def test_a_reader_closes_if_its_last_commit_is_refused_for_good(log: KafkaLog) -> None:
+    log.refusals = [KafkaError.GROUP_AUTHORIZATION_FAILED]
+    read_one(log)
+    assert log.committed == 0
+
+
 def test_the_next_loop_begins_with_what_the_last_one_left(log: KafkaLog) -> None:
     log.records = [publication(b"1"), publication(b"2")]
     messages = uplink()
