@@ -125,9 +125,12 @@ properties: setup ## A thousand random histories for each property of the sessio
 	@$(call step,properties,HYPOTHESIS_PROFILE=thousand $(BIN)/pytest -q -n 2 --dist worksteal tests/properties)
 
 .PHONY: mutation
-mutation: setup $(MUTATION)/bin/mutmut ## Break each row of the transition tables and each line of the fast path in turn: a test has to fail each time
+mutation: setup ## Break each row of the transition tables and each rule of the models in turn: a test has to fail each time
 	@$(call step,mutation,$(BIN)/pytest -q -n 2 tests/mutation)
-	$(call step,mutmut,rm -rf mutants; $(MUTATION)/bin/python -m tests.mutation.survivors)
+
+.PHONY: mutmut
+mutmut: setup $(MUTATION)/bin/mutmut ## Break each line of the fast path and of the ends of messages in turn, with mutmut; four minutes
+	@$(call step,mutmut,rm -rf mutants; $(MUTATION)/bin/python -m tests.mutation.survivors)
 
 # mutmut has an environment of its own, which sees what is in .venv: nothing else needs what it brings along.
 $(MUTATION)/bin/mutmut: | setup

@@ -2,7 +2,7 @@
 
     python -m tests.mutation.survivors
 
-`make mutation` runs this; `[tool.mutmut]` in pyproject.toml names the files and the tests. mutmut changes functions. The rows of
+`make mutmut` runs this; `[tool.mutmut]` in pyproject.toml names the files and the tests. mutmut changes functions. The rows of
 the tables are data, so test_transition_tables.py breaks them; what is a property or a number, test_fast_path_values.py.
 """
 

@@ -1,7 +1,8 @@
 """The fast path: nothing lost, nothing twice, in order, one outcome, whatever the order of what happens (protocol.md, 7).
 
-Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` runs a hundred histories,
-`make properties` a thousand, `make soak` a hundred thousand. `make mutation` shows that its rules have tests that can fail.
+Sessions, connections and routers are the real ones (tests/properties/fast_path/world.py). `make test` runs fifty histories,
+`make properties` a thousand, `make soak` a hundred thousand. `make mutation` and `make mutmut` break its rules in turn: a test
+has to fail each time.
 """
 
 import os

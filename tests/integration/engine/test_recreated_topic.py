@@ -22,7 +22,7 @@ from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.servers, pytest.mark.faults, pytest.mark.timeout(300)]
 
 PREFIX = "recreated-messages"
 ATTEMPTS = 20

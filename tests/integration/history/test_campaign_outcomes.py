@@ -19,7 +19,7 @@ from streaming.history.delta_reader import is_table, rows_with
 from tests.integration.history.history_device import AnsweringDevice
 from tests.support.waiting import DEADLINE_S, wait_until
 
-pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 PAGE = Path(__file__).parents[3] / "docs" / "guides" / "campaigns.md"
 CLIENTS = [f"meter-{number}" for number in range(12)]
