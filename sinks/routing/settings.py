@@ -17,6 +17,10 @@ class RoutingSettings:
     enabled: bool = Setting(
         "publications of devices and backends reach the clients that subscribe to their topic; false = no matcher runs"
     ).default(True)
+    early_connack: bool = Setting(
+        "CONNACK without Clean Start need not wait for the engine, because a gateway knows whether there is a session; false = "
+        "it waits, for clients that send SUBSCRIBE and do not wait for SUBACK before others publish"
+    ).default(True)
     shared_strategy: SharedStrategy = Setting(
         "which member of a shared subscription gets a message: sticky (the same one for each publisher while the members are the "
         "same), round_robin (one after the other)"

@@ -283,6 +283,7 @@ class Handshake:
         registration = self.registration
         return (
             not self.connect.clean_start
+            and self._settings.routing.early_connack
             and registration.knows_settings
             and registration.serves_at_once
             and registration.tables.knows_sessions

@@ -108,10 +108,12 @@ def test_connack_follows_the_mark_of_the_session(has: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    "others", [{"serves_at_once": False}, {"knows_settings": False}, {"knows": False}], ids=lambda others: next(iter(others))
+    "others",
+    [{"serves_at_once": False}, {"knows_settings": False}, {"knows": False}, {"routing": RoutingSettings(early_connack=False)}],
+    ids=lambda others: next(iter(others)),
 )
 @pytest.mark.parametrize("has", [True, False])
-def test_nothing_is_claimed_where_something_is_not_known(has: bool, others: dict[str, bool]) -> None:
+def test_nothing_is_claimed_where_it_is_not_known_or_not_wanted(has: bool, others: dict[str, Any]) -> None:
     harness = asked(has=has, **others)
     harness.confirming = True
     assert harness.settle() == b""
