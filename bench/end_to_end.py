@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -261,15 +262,23 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
 
 
 def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:
-    """Returns the last `count` micro-batches, as soon as none of them had a record. Raises TimeoutError."""
-    deadline = time.monotonic() + timeout_s
+    """Returns the last `count` micro-batches, as soon as none of them had a record. Raises TimeoutError.
+
+    Earlier micro-batches do not count: those before a burst had no records either.
+    """
+    asked, deadline = datetime.now(UTC), time.monotonic() + timeout_s
     while True:
         batches = [msgspec.json.decode(line, type=BatchProgress) for line in progress.read_bytes().splitlines()[-count:]]
-        if len(batches) == count and not any(batch.rows for batch in batches):
+        if all_idle(batches, count, asked):
             return batches
         if time.monotonic() > deadline:
             raise TimeoutError("the engine does not come to rest")
         time.sleep(0.2)
+
+
+def all_idle(batches: Sequence[BatchProgress], count: int, since: datetime) -> bool:
+    """Returns True for `count` micro-batches without a record that have all started since then."""
+    return len(batches) == count and all(not batch.rows and datetime.fromisoformat(batch.started) >= since for batch in batches)
 
 
 def run(arguments: argparse.Namespace, bar: Progress, *overrides: str) -> dict[str, float]:

@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
 
@@ -29,6 +30,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from rich.console import Console
 from rich.table import Table
 
+from bench.end_to_end import all_idle
 from bench.sender import Sender
 from bench.simulated_devices import COUNTED_BURSTS, SimulatedDevices, stamped
 from bench.trivial import TrivialOperator
@@ -205,15 +207,16 @@ def _cpu_s(process: psutil.Process) -> float:
 
 
 class Recorder:
-    """Keeps the progress of a query."""
+    """Keeps the progress of a query. Only micro-batches that start from now on count as idle."""
 
     def __init__(self, query: StreamingQuery) -> None:
         self._reader = ProgressReader(query)
+        self._began = datetime.now(UTC)
         self.seen: list[BatchProgress] = []
 
     def ends_with_idle(self, count: int) -> bool:
         self.seen += self._reader.new()
-        return len(self.seen) >= count and all(batch.rows == 0 for batch in self.seen[-count:])
+        return all_idle(self.seen[-count:], count, self._began)
 
 
 def main() -> None:
