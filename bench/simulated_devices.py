@@ -22,13 +22,13 @@ from state.records.settings import Topics
 
 COUNTED_BURSTS = 3
 """Number of last bursts whose median counts; the earlier ones warm the JVM up."""
-_STAMP = struct.Struct("!Q")
+STAMP = struct.Struct("!Q")
 _AT_ONCE, _POLL_S, _LONGEST_S = 500, 0.02, 30.0
 
 
 def stamped(size: int = 64) -> bytes:
     """Returns a payload with the current time."""
-    return _STAMP.pack(time.time_ns()) + b"." * (size - 8)
+    return STAMP.pack(time.time_ns()) + b"." * (size - 8)
 
 
 def unstamped(size: int = 64) -> bytes:
@@ -97,13 +97,13 @@ def _run(bootstrap_servers: str, topics: Topics, trivial: bool, pipe: Connection
             acknowledgements = []
             if trivial:
                 for payload in _parts(record.value()):
-                    latencies.append((now_ns - _STAMP.unpack_from(payload)[0]) / 1e6)
+                    latencies.append((now_ns - STAMP.unpack_from(payload)[0]) / 1e6)
                     acknowledgements.append(PubAckReceived(connection_id=1, packet_id=1))
             else:
                 for command in decode_command_batch(record.value()).commands:
                     if isinstance(command, SendPublish):
                         if not command.dup:
-                            latencies.append((now_ns - _STAMP.unpack_from(command.payload)[0]) / 1e6)
+                            latencies.append((now_ns - STAMP.unpack_from(command.payload)[0]) / 1e6)
                         acknowledgements.append(PubAckReceived(connection_id=1, packet_id=command.packet_id))
                     elif isinstance(command, AcceptConnection):
                         accepted += 1
