@@ -1,6 +1,5 @@
 """The bridge between a scripted broker and a scripted engine: presence, deliveries, throttling, trouble."""
 
-import time
 from typing import Any
 
 import pytest
@@ -9,7 +8,7 @@ from sinks.bridge.settings import Acknowledgement, PresenceSource
 from sinks.host.command_order import BUILD_MISMATCH
 from sinks.host.connection_ids import ConnectionIds, ConnectionKind
 from sinks.kafka.partitioning import partition_of
-from sinks.mqtt.codec.packets import ConnAck, Disconnect
+from sinks.mqtt.codec.packets import ConnAck
 from state.commands import CloseConnection, CommandBatch, SendPublish, SendPubRel
 from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived, PubRecReceived
 from state.model import PublishProperties, QoS, ReasonCode
@@ -304,17 +303,6 @@ def test_a_broker_that_refuses_is_tried_again_after_the_backoff() -> None:
         wait_until(bridge.ready.is_set, "ready")
 
 
-def test_an_overloaded_broker_is_left_alone_for_the_backoff() -> None:
-    backoff = BackoffSettings(initial_ms=700, jitter=0.0)
-    with running_bridge(backoff=backoff, connect_timeout_ms=500) as bridge:
-        broker, since = bridge.broker, time.monotonic()
-        wait_until(lambda: time.monotonic() > since + 1.3, "a connection that has lasted longer than backoff and time-out")
-        broker.on_loop(broker.peers["bridge"].send, Disconnect(reason_code=ReasonCode.QUOTA_EXCEEDED))
-        wait_until(lambda: len(broker.attempts["bridge"]) >= 2, "the next attempt")
-        first, second = broker.attempts["bridge"][:2]
-        assert second - first >= 1.3 + 0.56  # as above
-
-
 # --- trouble -------------------------------------------------------------------------------------------------------------------
 
 
@@ -432,13 +420,6 @@ def test_a_device_that_went_to_a_gateway_is_let_go_until_its_birth() -> None:
         assert len(bridge.kafka.of("d1", ClientConnected)) == 1
         birth(bridge, connections=2)
         assert bridge.kafka.of("d1", ConnectionLost) == []
-
-
-def test_a_device_whose_connection_the_engine_closes_connects_again() -> None:
-    with running_bridge() as bridge:
-        birth(bridge)
-        bridge.kafka.command("d1", CloseConnection, reason_code=ReasonCode.PROTOCOL_ERROR)
-        bridge.kafka.wait_for("d1", ClientConnected, 2)
 
 
 def test_repeated_commands_of_another_build_connect_the_device_anew() -> None:

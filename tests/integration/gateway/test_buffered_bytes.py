@@ -81,16 +81,6 @@ def test_packets_that_do_not_come_to_their_end_count(tls: bool, tmp_path: Path) 
         assert gateway.counters.connections_open >= 12
 
 
-def test_what_waits_and_was_taken_is_forgotten() -> None:
-    with running_gateway(settings()) as gateway, gateway.socket() as device:
-        connected(device, "d")
-        for _ in range(40):
-            gateway.kafka.command("d", SendPublish, packet_id=0, topic="t", payload=bytes(500_000), qos=QoS(0))
-            device.expect(publish("t", bytes(500_000)))
-        wait_until(lambda: gateway.counters.buffered_bytes == 0, "nothing is left")
-        assert gateway.counters.limits_reached == {}
-
-
 def test_a_device_that_sends_too_fast_is_stopped_at_once() -> None:
     """A single read of a socket may bring megabytes unless reading stops after the first piece."""
     limits = DeviceLimits(max_packet_rate=100, max_byte_rate=1 << 30, max_total_buffered_bytes=MIB)

@@ -7,7 +7,6 @@ import pytest
 from sinks.health import STOPPING
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ConnectionLost
-from state.records.leases import decode_lease
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, Record, running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -58,40 +57,6 @@ def test_a_draining_gateway_takes_nobody_in_and_is_not_ready() -> None:
         assert going.is_silent(), "it is connected"
         gateway.kafka.release()
         assert going.rest() == GOODBYE
-
-
-def test_connections_end_in_slices_and_the_lease_after_the_last_one() -> None:
-    with running_gateway(GatewaySettings(drain_ms=2_000)) as gateway:
-        devices = [device(gateway, f"d-{number}", level=4) for number in range(30)]
-        began_s = time.monotonic()
-        gateway.stop()
-        for each in devices:
-            each.expect_closed()
-        assert time.monotonic() - began_s >= 1.4, "two of them in each tenth of a second"
-    ends = [record for record in gateway.kafka.records if is_an_end(record)]
-    assert len(ends) == 30
-    over = [record for record in gateway.kafka.records if record.topic.endswith("leases") and decode_lease(record.value).ended]
-    assert len(over) == 1
-    assert gateway.kafka.records[-1] is over[0]
-
-
-def test_a_second_signal_closes_everybody_at_once() -> None:
-    with running_gateway(GatewaySettings(drain_ms=600_000)) as gateway:
-        devices = [device(gateway, f"d-{number}") for number in range(30)]
-        gateway.stop()
-        wait_until(lambda: gateway.counters.connections_open == 28, "the first slice has gone")
-        gateway.hurry()
-        for each in devices:  # the other slices would take ten minutes
-            assert each.rest() == GOODBYE
-    assert len([record for record in gateway.kafka.records if is_an_end(record)]) == 30
-
-
-def test_a_kafka_that_confirms_nothing_holds_it_up_for_a_bounded_time() -> None:
-    with running_gateway(GatewaySettings(drain_ms=100, stop_timeout_ms=500)) as gateway:
-        going = device(gateway, "going")
-        gateway.kafka.holding = is_an_end
-        gateway.stop()
-        assert going.rest() == GOODBYE, "it is closed all the same"
 
 
 def test_a_device_whose_partition_moves_is_let_go_within_a_bounded_time() -> None:

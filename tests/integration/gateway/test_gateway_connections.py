@@ -6,13 +6,11 @@ from collections.abc import Iterator
 
 import paho.mqtt.client as paho
 import pytest
-from paho.mqtt.packettypes import PacketTypes
-from paho.mqtt.properties import Properties
 
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import SendPublish
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost, PubAckReceived, PubCompReceived, PublishReceived
-from state.model import PublishProperties, QoS
+from state.model import QoS
 from state.records.leases import decode_lease
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.integration.up.paho_subscriber import PahoSubscriber
@@ -64,50 +62,6 @@ def test_the_engine_and_a_device_exchange_messages_and_answers(gateway: GatewayU
         if qos:
             kind = PubAckReceived if qos == 1 else PubCompReceived
             assert [event.packet_id for event in gateway.kafka.wait_for(client_id, kind, 50)] == list(range(1, 51))
-
-
-def test_mqtt_5_properties_travel_both_ways(gateway: GatewayUnderTest) -> None:
-    with paho_device(gateway, "properties", paho.MQTTv5) as device:
-        sent = Properties(PacketTypes.PUBLISH)
-        sent.ContentType = "text/plain"
-        sent.CorrelationData = b"\xff"
-        sent.MessageExpiryInterval = 60
-        sent.UserProperty = ("k", "ü")
-        device.client.publish("up", "x", qos=1, properties=sent).wait_for_publish(DEADLINE_S)
-        (record,) = gateway.kafka.uplink("properties")
-        assert record.header("content-type") == b"text/plain"
-        assert record.header("correlation-data") == b"\xff"
-        assert record.header("message-expiry") == b"60"
-        assert record.header("user-k") == "ü".encode()
-        gateway.kafka.command(
-            "properties",
-            SendPublish,
-            packet_id=0,
-            topic="down",
-            payload=b"",
-            qos=QoS(0),
-            expiry_interval_s=9,
-            properties=PublishProperties(response_topic="r", user_properties=(("k", "v"),)),
-        )
-        wait_until(lambda: device.messages, "the message")
-        received = device.messages[0].properties
-        assert received is not None
-        assert (received.ResponseTopic, received.MessageExpiryInterval, received.UserProperty) == ("r", 9, [("k", "v")])
-
-
-def test_an_answer_waits_for_kafka_and_not_for_other_devices(gateway: GatewayUnderTest) -> None:
-    with gateway.socket() as slow, gateway.socket() as quick:
-        slow.send(connect(payload=text("slow")))
-        slow.expect("20020000")
-        quick.send(connect(payload=text("quick")))
-        quick.expect("20020000")
-        gateway.kafka.holding = lambda record: record.key == b"slow"
-        slow.send(publish("t", first_byte=0x32, packet_id=1))
-        quick.send(publish("t", first_byte=0x32, packet_id=2))
-        quick.expect("40020002")
-        assert slow.is_silent()
-        gateway.kafka.release()
-        slow.expect("40020001")
 
 
 def test_records_that_are_no_commands_are_counted_and_skipped(gateway: GatewayUnderTest) -> None:

@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import jwt
 import pytest
@@ -14,7 +13,6 @@ from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
-from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 SERVER_BUSY = 0x89
@@ -78,43 +76,5 @@ def test_a_login_that_is_not_the_clients_is_refused(
     assert gateway.kafka.of(client_id, ClientConnected) == []
 
 
-def test_without_a_login_nobody_gets_in_where_there_is_one(gateway: GatewayUnderTest) -> None:
-    with gateway.socket() as device:
-        device.send(connect(level=5))
-        device.expect("2003008600")
-
-
 def login_bytes(client_id: str, username: str, password: str, *, level: int = 5) -> bytes:
     return connect(level=level, flags=0xC2, keep_alive_s=0, payload=text(client_id) + text(username) + text(password))
-
-
-def test_a_connection_ends_with_its_token(gateway: GatewayUnderTest) -> None:
-    for over_for_s in (9, 7, 0):  # it counts for ten seconds more, because clocks differ; a slow machine needs some of these
-        with gateway.socket() as device:
-            device.send(login_bytes("ada/t", "ada", token("ada", lasts_s=-over_for_s)))
-            if device.packet()[3] == 0:
-                assert device.packet() == bytes.fromhex("e00187")
-                return
-    pytest.fail("nobody got in")
-
-
-def test_removed_users_and_new_passwords_count_at_once(tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    write_password_file(users, {"ada": HASHER.hash("old")})
-    with running_gateway(GatewaySettings(login=LoginSettings(password_file=str(users), max_failures=0))) as gateway:
-
-        def connack(password: str) -> int:
-            code = SERVER_BUSY  # while a slow machine hashes
-            while code == SERVER_BUSY:
-                with gateway.socket() as device:
-                    device.send(login_bytes("ada", "ada", password))
-                    code = device.packet()[3]
-            return code
-
-        assert connack("old") == 0
-        write_password_file(users, {"ada": HASHER.hash("new")})
-        wait_until(lambda: connack("new") == 0, "the new password")
-        assert connack("old") == 0x86
-        write_password_file(users, {})
-        gateway.reload()
-        wait_until(lambda: connack("new") == 0x86, "the user is gone")

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-from structlog.testing import capture_logs
-
 from inflight.cli.options import watch_configuration
 from sinks.mqtt.access.password_file import HASHER, write_password_file
 from streaming.config.settings import gateway_settings
@@ -91,18 +89,3 @@ def test_a_wrong_file_changes_nothing_and_sighup_reads_a_mended_one(tmp_path: Pa
             return connack(gateway, "anybody") == 0x86
 
         wait_until(is_asked, "a login is asked for")
-
-
-def test_an_emptied_or_half_written_file_lets_nobody_in(tmp_path: Path) -> None:
-    users = tmp_path / "users"
-    write_password_file(users, {"ada": HASHER.hash("right")})
-    content = f'[limits]\nmax_connections = 100\n\n[gateway.login]\npassword_file = "{users}"\n'
-    running = Running(tmp_path / "inflight.toml", content)
-    with running.context as gateway:
-        assert connack(gateway, "anybody") == 0x86
-        for length in (0, len(content) // 2, content.index("[gateway"), len(content) - 3):
-            with capture_logs() as lines:
-                running.write(content[:length])
-                wait_until(lambda lines=lines: lines, "the file is refused")  # type: ignore[misc]
-            assert lines[0]["event"] == "settings_not_taken"
-            assert connack(gateway, "anybody") == 0x86

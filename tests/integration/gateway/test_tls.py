@@ -68,11 +68,6 @@ def test_openssl_connects_with_tls_1_2_and_1_3(gateway: GatewayUnderTest, author
     assert (done.returncode, "Verification: OK" in done.stdout) == (0, True), done.stderr
 
 
-@pytest.mark.parametrize("version", ["-tls1", "-tls1_1"])
-def test_older_versions_are_refused(gateway: GatewayUnderTest, authority: Authority, version: str) -> None:
-    assert s_client_is_refused(gateway, authority, version, "-cipher", "ALL:@SECLEVEL=0")
-
-
 def test_a_client_certificate_of_another_authority_is_refused(
     gateway: GatewayUnderTest, authority: Authority, tmp_path: Path
 ) -> None:
@@ -184,28 +179,3 @@ def test_a_device_that_does_not_read_is_sent_no_more_than_the_buffers_hold(autho
             gateway.kafka.command("slow", SendPublish, packet_id=0, topic="t", payload=b"x" * 50_000, qos=QoS(0))
         wait_until(lambda: gateway.counters.qos0_dropped > 0, "the buffers are full")
         wait_until(lambda: gateway.counters.connections_open == 0, "it is closed")
-
-
-def test_a_device_is_not_read_from_while_kafka_does_not_confirm(authority: Authority) -> None:
-    settings = GatewaySettings(listeners=(authority.listener(),), max_unconfirmed_bytes=65_536)
-    with running_gateway(settings) as gateway, over_tls(gateway, authority) as device:
-        device.send(connect(keep_alive_s=0, payload=text("fast")))
-        device.expect(CONNACK)
-        gateway.kafka.on_loop(lambda: setattr(gateway.kafka, "holding", lambda record: record.topic.endswith("uplink")))
-        device.socket.settimeout(1.0)
-        packet = b"\x30\x83\x20\x00\x01t" + b"x" * 4_096
-        sent = packets_until_full(device, packet)
-        assert len(gateway.kafka.uplink()) < 50
-        device.socket.settimeout(DEADLINE_S)
-        gateway.kafka.release()
-        wait_until(lambda: len(gateway.kafka.uplink()) >= sent, "the rest is read")
-
-
-def packets_until_full(device: RawClient, packet: bytes) -> int:
-    """Returns how many copies of `packet` can be sent until the socket accepts no more."""
-    for sent in range(10_000):
-        try:
-            device.send(packet)
-        except TimeoutError:
-            return sent
-    raise AssertionError("the gateway reads without an end")

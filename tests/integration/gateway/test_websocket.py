@@ -96,23 +96,6 @@ def test_a_device_that_does_not_read_is_sent_no_more_than_the_buffers_hold(gatew
         wait_until(lambda: gateway.counters.connections_open == 0, "it is closed")
 
 
-def test_a_lost_lease_closes_every_device_whatever_its_transport() -> None:
-    listener = ListenerSettings(port=0, transport=Transport.WEBSOCKET)
-    with (
-        running_gateway(GatewaySettings(listeners=(listener,), lease_ms=3_000)) as gateway,
-        browser_at(gateway) as browser,
-        gateway.socket() as plain,
-    ):
-        browser.events()
-        browser.send(BytesMessage(data=connect(keep_alive_s=0, payload=text("browser"))))
-        gateway.kafka.wait_for("browser", ClientConnected)
-        plain.send(connect(keep_alive_s=0, payload=text("plain")))
-        gateway.kafka.wait_for("plain", ClientConnected)
-        wait_until(lambda: gateway.counters.connections_open == gateway.counters.sockets_open == 2, "both are counted")
-        gateway.kafka.failing = lambda record: record.topic.endswith("leases")
-        wait_until(lambda: gateway.counters.connections_open == 0, "both are closed")
-
-
 def test_a_device_that_never_sends_connect_is_closed() -> None:
     listener = ListenerSettings(port=0, transport=Transport.WEBSOCKET)
     with running_gateway(GatewaySettings(listeners=(listener,), connect_timeout_ms=2_000)) as gateway:
