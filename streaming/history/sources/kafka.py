@@ -15,6 +15,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from streaming.archive.query import topics_of
 from streaming.archive.rows import bound_table, dead_letter_rows, ledger_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, bound_tables
+from streaming.history.sources.generation import messages_generation
 from streaming.history.sources.kafka_ranges import OffsetRange, complete_since_ms, described
 from streaming.history.sources.kafka_reader import reading
 from streaming.history.sources.kafka_rows import RowsOfMessage, letters_of, replays_of
@@ -44,8 +45,10 @@ class KafkaSource:
         names = [*self._topics[LEDGER.name], *self._topics[DEAD_LETTERS.name], *self._topics[RECEIPTS.name], topics.messages]
         # Backends choose the key of a publication, so with a client only what that client published can be found.
         of_routing = [topics.uplink] if self._limits.client_id else [topics.uplink, topics.publications]
-        found = RowsOfMessage(message_id, topics, self._limits.client_id)
         with reading(self._settings) as reader:
+            is_position = message_id.startswith(f"{topics.messages}-")
+            generation = messages_generation(self._settings, reader) if is_position else 0
+            found = RowsOfMessage(message_id, topics, self._limits.client_id, generation=generation)
             if self._settings.routing.enabled:
                 names += [name for name in of_routing if reader.has(name)]
             ranges = reader.ranges(names, self._limits)

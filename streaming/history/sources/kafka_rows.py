@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from state.model import numbered_partition
 from state.records.dead_letters import TABLE
-from state.records.messages import TOPIC
+from state.records.messages import MESSAGE_ID, TOPIC
 from state.records.publications import SHARE
+from state.records.record import position
 from state.records.routing import RECIPIENT_PREFIX
 from state.records.uplink import INFLIGHT_ID
 from streaming.archive.cells import KafkaRecord, PlainCells
@@ -27,13 +29,18 @@ _REPLAYED: Final = REPLAYED.encode()
 
 
 class RowsOfMessage:
-    """Collects the rows of one message in `rows`. client_id: None = of every client."""
+    """Collects the rows of one message in `rows`.
 
-    def __init__(self, message_id: str, topics: "TopicSettings", client_id: str | None) -> None:
+    client_id: None = of every client. generation: That of the topic `messages`, which the sessions give to messages without an
+    id of their own; None = they read another topic of that name.
+    """
+
+    def __init__(self, message_id: str, topics: "TopicSettings", client_id: str | None, *, generation: int | None = 0) -> None:
         self.rows = MessageRows()
         self._message_id = message_id
         self._client_id = client_id
         self._topics = topics
+        self._generation = generation
         # As it stands in the JSON of the ledger and of receipts, so that most records need not be decoded.
         self._id_in_json = msgspec.json.encode(message_id)
         self._seen: set[tuple[str, bytes | None, bytes | None]] = set()
@@ -70,11 +77,16 @@ class RowsOfMessage:
 
     def _add_submitted(self, record: KafkaRecord) -> None:
         of = PlainCells(record)
-        if message_id_of(of) != self._message_id:
+        if of.first(of.header(MESSAGE_ID), self._default_id(record)) != self._message_id:
             return
         for client_id in recipients_of(record):
             if self._client_id in (None, client_id):
                 self.rows.submitted.append({"client_id": client_id, **_place(of)})
+
+    def _default_id(self, record: KafkaRecord) -> str | None:
+        if self._generation is None:
+            return None
+        return position(record.topic, numbered_partition(record.partition, self._generation), record.offset)
 
     def _is_new(self, record: KafkaRecord) -> bool:
         """True if the record names the message and is no copy of an earlier one."""

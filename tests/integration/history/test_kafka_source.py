@@ -10,6 +10,7 @@ from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
 from inflight.local.child_process import free_port
 from sinks.kafka.partitioning import partition_of
 from state.records.ledger import LedgerRow, encode_ledger_rows
+from state.records.routes import MessagesTopic, announcements
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.history import plain_letters
@@ -18,6 +19,7 @@ from streaming.history.replay import ReplayOptions
 from streaming.history.sources.kafka import KafkaSource
 from streaming.history.sources.kafka_rows import REPLAYED
 from streaming.history.sources.source import SourceLimits
+from streaming.topics import topic_id
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
@@ -80,6 +82,31 @@ def test_ends_of_transactions_and_aborted_messages_are_no_records(settings: Sett
     source = KafkaSource(settings, SourceLimits())
     assert [row["client_id"] for row in source.of_message("kept").submitted] == ["c"]
     assert not source.of_message("dropped")
+
+
+def test_a_default_id_is_that_of_the_topic_which_the_engine_reads(
+    settings: Settings, producer: KafkaProducer, kafka: SharedKafka
+) -> None:
+    topics = settings.topics
+    create_topics(kafka.bootstrap_servers, topics.routes, cleanup_policy="compact")
+    producer.send(topics.messages, key=b"c", value=b"p", partition=1).get(30)
+    first, second = f"{topics.messages}-1-0", f"{topics.messages}-1-0-1"
+
+    def submitted(message_id: str) -> int:
+        return len(KafkaSource(settings, SourceLimits()).of_message(message_id).submitted)
+
+    def announce(messages_id: str, generation: int) -> None:
+        (record,) = announcements(topics.routes, 1, MessagesTopic(topic_id=messages_id, generation=generation))
+        producer.send(record.topic, key=record.key, value=record.value).get(30)
+
+    assert (submitted(first), submitted(second)) == (1, 0), "no engine has announced anything"
+    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
+    messages_id = topic_id(admin.describe_topics([topics.messages])[0])
+    admin.close()
+    announce(messages_id, 1)
+    assert (submitted(first), submitted(second)) == (0, 1)
+    announce(str(uuid.uuid4()), 1)
+    assert (submitted(first), submitted(second)) == (0, 0), "the engine has not gone on with this topic"
 
 
 def test_bounds_leave_older_records_out_and_the_answer_says_so(settings: Settings, producer: KafkaProducer) -> None:

@@ -103,6 +103,15 @@ def test_a_message_without_an_id_is_called_by_its_position() -> None:
     assert len(rows_of(named, message_id=f"{TOPICS.messages}-2-7").submitted) == 1
 
 
+def test_a_position_names_the_message_of_its_generation_only() -> None:
+    named = FakeRecord(topic=TOPICS.messages, value=b"", headers=[("mqtt-topic", b"t")])
+    for generation, found_as in (0, "-2-7"), (3, "-2-7-3"), (None, None):
+        for suffix in ("-2-7", "-2-7-1", "-2-7-3"):
+            found = RowsOfMessage(f"{TOPICS.messages}{suffix}", TOPICS, None, generation=generation)
+            found.add(named)
+            assert len(found.rows.submitted) == (suffix == found_as)
+
+
 def test_rows_of_other_clients_are_left_out() -> None:
     assert len(rows_of(ledger(MESSAGE), ledger(MESSAGE, client_id="c2"), client_id="c2").ledger) == 1
 
