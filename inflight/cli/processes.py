@@ -28,7 +28,12 @@ _SIGNALLED: Final = 128
 
 
 AcceptLoss: TypeAlias = Annotated[
-    bool, typer.Option("--accept-loss", help="Go on without records that Kafka deleted before they were read, and report them.")
+    bool,
+    typer.Option(
+        "--accept-loss",
+        help="Go on without records that are gone unread, because Kafka deleted them or their topic was created again, and "
+        "report them.",
+    ),
 ]
 
 
@@ -103,10 +108,7 @@ def engine(
     standby: Annotated[
         bool, typer.Option("--standby", help="Wait with Spark started while another engine works, and take over when it is gone.")
     ] = False,
-    accept_loss: Annotated[
-        bool,
-        typer.Option("--accept-loss", help="Go on without records that Kafka deleted before they were read, and report them."),
-    ] = False,
+    accept_loss: AcceptLoss = False,
 ) -> None:
     """Run the engine: the Spark job that holds the sessions. Prints `ready engine` when it works.
 

@@ -154,7 +154,7 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.losses.records:
         newest = ", ".join(seen.losses.newest)
         lost = f"{seen.losses}; the newest loss, {seen.losses.at}: {newest}"
-        what = f"engines have gone on without records that Kafka had deleted: {lost}"
+        what = f"engines have gone on without records that were deleted unread, by Kafka or with their topic: {lost}"
         yield Finding(Severity.NOTE, what, "docs/operate/accept_loss.md says what that means, and how this note goes away")
     engine = seen.process(ENGINE)
     if engine is None:

@@ -116,7 +116,7 @@ class EngineCollector(Collector):
         parts = {part: took_ms / _MS for part, took_ms in self._parts_ms.items()}
         yield _labelled(CounterMetricFamily, "messages_ended", "Receipts written, by outcome", "outcome", self._outcomes)
         yield _labelled(CounterMetricFamily, "resends", "Messages sent again, by what it was for", "trigger", self._resends)
-        text = "Records that Kafka had deleted unread, accepted by --accept-loss"
+        text = "Records gone unread, deleted by Kafka or with a topic that was created again, accepted by --accept-loss"
         yield _labelled(CounterMetricFamily, "lost_records", text, "topic", self._lost_records())
         yield _labelled(CounterMetricFamily, "micro_batch_part_seconds", "The same time, by Spark's parts of it", "part", parts)
 

@@ -145,6 +145,6 @@ def test_sessions_go_on_after_the_messages_topic_was_recreated(kafka: SharedKafk
             assert len(got) == len(set(got)), "nothing comes twice"
 
     seen = json.loads(site.inflight("status", "--json").stdout)
-    (found,) = [finding["what"] for finding in seen["findings"] if "that Kafka had deleted" in finding["what"]]
+    (found,) = [finding["what"] for finding in seen["findings"] if "that were deleted unread" in finding["what"]]
     assert f"an unknown number of {PREFIX}.messages" in found
     assert f"{PREFIX}.messages-0 from " in found

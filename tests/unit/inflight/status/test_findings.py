@@ -170,7 +170,7 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
         (
             replace(WELL, losses=Losses(at="today", records={"m": 1_200}, newest=("m-0 from 0 to 1200",))),
             Severity.NOTE,
-            "without records that Kafka had deleted: 1,200 of m; the newest loss, today: m-0 from 0 to 1200",
+            "that were deleted unread, by Kafka or with their topic: 1,200 of m; the newest loss, today: m-0 from 0 to 1200",
             "docs/operate/accept_loss.md",
         ),
         (
