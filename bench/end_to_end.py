@@ -151,7 +151,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         devices = Devices(up.mqtt, arguments.devices, prefix, greetings + arguments.burst)
         devices.await_connected()
         backend.greet(prefix, greetings)
-        idle_batches(up.data_dir / PROGRESS_FILE, 3)
+        idle_batches(up.data_dir / PROGRESS_FILE, 1)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         started = time.time()
         backend.send(prefix, arguments.devices, arguments.burst, rate=0)
@@ -159,7 +159,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         if (missing := greetings + arguments.burst - measured["publishes"]) > 0:
             raise RuntimeError(f"{missing} of {arguments.burst} messages did not arrive")
         bursts.append(arguments.burst / (measured["last_time"] - started))
-        idle_batches(up.data_dir / PROGRESS_FILE, 3)  # later work for these messages counts too
+        idle_batches(up.data_dir / PROGRESS_FILE, 1)  # later work for these messages counts too
         result["burst_cpu_ms"] = 1_000 * sum(spent.spent().values()) / arguments.burst
         bar.update(task, advance=1, description=f"burst {number + 1}: {bursts[-1]:,.0f} messages/s")
     result["burst_per_s"] = median(bursts[-COUNTED_BURSTS:])
@@ -170,7 +170,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         devices = Devices(up.mqtt, arguments.devices, prefix, arguments.devices + warm_up + count)
         devices.await_connected()
         backend.greet(prefix, arguments.devices)
-        idle_batches(up.data_dir / PROGRESS_FILE, 3)
+        idle_batches(up.data_dir / PROGRESS_FILE, 1)
         backend.send(prefix, arguments.devices, warm_up, rate=rate, payload=unstamped)
         backend.send(prefix, arguments.devices, count, rate=rate)
         measured = devices.result()
@@ -186,7 +186,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
     measured = steady.result()
     result |= {f"connect_steady_p{part}_ms": measured[f"connect_p{part}_ms"] for part in (50, 99)}
     bar.update(task, advance=1, description="nothing to do")
-    result["idle_ms"] = median(batch.duration_ms for batch in idle_batches(up.data_dir / PROGRESS_FILE, 10))
+    result["idle_ms"] = median(batch.duration_ms for batch in idle_batches(up.data_dir / PROGRESS_FILE, 4))
     result |= measure_idle(up, backend, arguments.devices)
     bar.update(task, advance=1)
     return result
@@ -198,7 +198,7 @@ def measure_qos_2(up: UpProcess, backend: Backend, arguments: argparse.Namespace
     devices = Devices(up.mqtt, arguments.devices, "qos-2-", QOS_2_RATE + count, "--qos", "2")
     devices.await_connected()
     backend.greet("qos-2-", arguments.devices)
-    idle_batches(up.data_dir / PROGRESS_FILE, 3)
+    idle_batches(up.data_dir / PROGRESS_FILE, 1)
     backend.send("qos-2-", arguments.devices, QOS_2_RATE, rate=QOS_2_RATE, qos=2, payload=unstamped)
     backend.send("qos-2-", arguments.devices, count, rate=QOS_2_RATE, qos=2)
     measured = devices.result()
@@ -244,7 +244,7 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
         bar.update(task, advance=1, description=f"{count:,} connections: {text}")
         before = gateway.memory_info().rss  # for the first round; later ones reuse the memory of earlier ones
         prefix = f"{name}-{number}-"
-        idle_batches(up.data_dir / PROGRESS_FILE, 3)
+        idle_batches(up.data_dir / PROGRESS_FILE, 1)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         devices = Devices(up.mqtt, count, prefix, 1, *(["--clean"] if is_clean else []))  # this message ends them
         devices.await_connected()
@@ -262,9 +262,9 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
 
 
 def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:
-    """Returns the last `count` micro-batches, as soon as none of them had a record. Raises TimeoutError.
+    """Returns the first `count` micro-batches without a record that follow each other and have started after the call.
 
-    Earlier micro-batches do not count: those before a burst had no records either.
+    Earlier ones do not count: those before a burst had no records either. Raises TimeoutError.
     """
     asked, deadline = datetime.now(UTC), time.monotonic() + timeout_s
     while True:

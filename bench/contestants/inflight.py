@@ -21,7 +21,6 @@ from inflight.local.supervised_child import kill_group
 from streaming.engine.progress import PROGRESS_FILE
 
 _POLL_S = 0.05
-_IDLE_BATCHES = 2
 _STANDBY_S = 120.0
 _WAITS = b"standby_waits"
 """The log event of an engine that waits."""
@@ -59,8 +58,8 @@ class Inflight:
         return UplinkTopic(self._up.kafka, count)
 
     def await_rest(self, within_s: float) -> None:
-        """Returns after a few micro-batches without a record."""
-        idle_batches(self._up.data_dir / PROGRESS_FILE, _IDLE_BATCHES, within_s)
+        """Returns after a micro-batch without a record."""
+        idle_batches(self._up.data_dir / PROGRESS_FILE, 1, within_s)
 
     def kill(self) -> None:
         """Kills the engine: its driver, the JVM and the workers. `inflight up` starts it again."""
