@@ -8,6 +8,10 @@ from typing import Any
 
 import pytest
 
+from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.earliest_deadline import EarliestDeadline
+from streaming.engine.operator.session_operator import Function
+from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from tests.spark.conftest import Pipeline, newest_batch
 from tests.support.waiting import DEADLINE_S, wait_until
@@ -29,9 +33,11 @@ class CalmUrgency:
 
 
 @contextmanager
-def paced(pipeline: Pipeline, *, trigger_interval_ms: int, **others: Any) -> Iterator[PacedQuery]:
+def paced(
+    pipeline: Pipeline, function: Function | None = None, *, trigger_interval_ms: int, **others: Any
+) -> Iterator[PacedQuery]:
     """The query, started, with the longest of idle pauses; stopped in the engine's order."""
-    query = pipeline.start()
+    query = pipeline.start(function)
     pipeline.connect("c", clean_start=True)
     pipeline.await_batches(1)
     kafka_options = {"bootstrap_servers": pipeline.bootstrap_servers}
@@ -96,8 +102,14 @@ def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None
 
 
 def test_a_timer_fires_in_a_pause(pipeline: Pipeline) -> None:
-    """A message that expires after a second, in a session that nobody else calls."""
-    with paced(pipeline, trigger_interval_ms=100):
+    """A message that expires after a second, in a session that nobody else calls. Only its deadline ends a pause of an hour."""
+    deadlines = EarliestDeadline(pipeline.spark.sparkContext)
+    function = OperatorByBatch(BatchSettings(current=pipeline.settings), deadlines.accumulator)
+    known = {"clock": EngineClock(), "pop_earliest_ms": deadlines.pop_ms}
+    with paced(pipeline, function, trigger_interval_ms=100, **known) as query:
+        assert query._pace is not None
+        query._pace._active_ms -= 4 * HOUR_MS
+        await_a_pause(pipeline)
         pipeline.send_message("absent", b"short", ("expiration", b"1000"))
         (receipt,) = pipeline.read(pipeline.settings.topics.receipts, 1)
         assert b"expired" in (receipt.value or b"")

@@ -23,10 +23,12 @@ from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.kafka_access import end_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.earliest_deadline import EarliestDeadline
 from streaming.engine.operator.settings import PipelineSettings, shortest_retry_ms
 from streaming.engine.ownership.checkpoint_lineage import new_lineage
 from streaming.engine.pacing.engine_clock import EngineClock
-from streaming.engine.pacing.paced_query import LATE_BY, PacedQuery
+from streaming.engine.pacing.paced_query import PacedQuery
+from streaming.engine.pacing.short_timers import LATE_BY
 from streaming.engine.pacing.wake_ups import Urgency
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import counted, read_records, sessions, sessions_writer
@@ -143,12 +145,14 @@ class SessionsQuery:
         if is_shortened:
             pipeline = replace(pipeline, checkpoint_lineage=new_lineage())
         in_force = self._log.put_in_force(pipeline, is_planned_anew=is_shortened or is_planned_anew)
+        deadlines = EarliestDeadline(self._spark.sparkContext)
         self._query = start_sessions(
             self._spark,
             settings,
             in_force,
             self._starting_offsets,
             self._partitions,
+            deadlines,
             trigger_interval_ms=_DAY_MS if is_shortened else settings.engine.trigger_interval_ms,
         )
         self._reader = ProgressReader(self._query)
@@ -161,6 +165,7 @@ class SessionsQuery:
             clock=self._clock,
             urgency=self._urgency,
             lazy_ms=min(settings.engine.lazy_ms, int(LATE_BY * shortest_retry_ms(pipeline))),
+            pop_earliest_ms=deadlines.pop_ms,
         )
         self._has_run = self._is_paced = False
 
@@ -201,12 +206,14 @@ def start_sessions(
     in_force: BatchSettings,
     starting_offsets: Mapping[str, str],
     partitions: Mapping[str, int] | None = None,
+    deadlines: EarliestDeadline | None = None,
     *,
     trigger_interval_ms: int | None = None,
 ) -> StreamingQuery:
     """Starts the query `sessions`; it runs until it is stopped or fails.
 
-    starting_offsets, partitions: those of `read_records`. trigger_interval_ms: None = as configured.
+    starting_offsets, partitions: those of `read_records`. deadlines: gets those of the sessions, None = nobody asks for them.
+    trigger_interval_ms: None = as configured.
     """
     pipeline = in_force.current
     kafka_options = settings.kafka.spark_options()
@@ -219,7 +226,7 @@ def start_sessions(
         partitions=partitions,
     )
     log_worker_path(pipeline)
-    rows = sessions(records, pipeline, OperatorByBatch(in_force))
+    rows = sessions(records, pipeline, OperatorByBatch(in_force, None if deadlines is None else deadlines.accumulator))
     return sessions_writer(
         rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
         pipeline,

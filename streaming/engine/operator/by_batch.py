@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from pyspark import TaskContext
+from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.cells import Frames
@@ -38,20 +39,22 @@ class BatchSettings:
 class OperatorByBatch:
     """The function for `applyInPandasWithState`; each task unpickles it as a `TaskOperator` with its micro-batch's settings."""
 
-    def __init__(self, settings: BatchSettings) -> None:
+    def __init__(self, settings: BatchSettings, deadlines: Accumulator[int] | None = None) -> None:
+        """deadlines: see `operator_in_worker`."""
         self._settings = settings
+        self._deadlines = deadlines
 
-    def __reduce__(self) -> tuple[Callable[[BatchSettings], TaskOperator], tuple[BatchSettings]]:
-        return operator_of_task, (self._settings,)
+    def __reduce__(self) -> tuple[Callable[..., TaskOperator], tuple[BatchSettings, Accumulator[int] | None]]:
+        return operator_of_task, (self._settings, self._deadlines)
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         raise NotImplementedError("Spark calls the object that this is unpickled as")
 
 
-def operator_of_task(settings: BatchSettings) -> TaskOperator:
+def operator_of_task(settings: BatchSettings, deadlines: Accumulator[int] | None = None) -> TaskOperator:
     """Makes the operator of the current task. Raises RuntimeError outside of a task of a streaming query."""
     context = TaskContext.get()
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
     if batch_id is None:
         raise RuntimeError(f"Spark does not say which micro-batch this is: the task has no {BATCH_ID}")
-    return operator_in_worker(settings.of(int(batch_id)))
+    return operator_in_worker(settings.of(int(batch_id)), deadlines)

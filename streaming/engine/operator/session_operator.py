@@ -18,8 +18,9 @@ import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
+from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.state import GroupState
 
 from sinks.escaping import escaped
@@ -47,7 +48,8 @@ from state.records.routing import RECIPIENT_PREFIX
 from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
-from streaming.engine.operator.due_timers import DueTimers
+from streaming.engine.operator.due_timers import FIRST_MS, DueTimers
+from streaming.engine.operator.earliest_deadline import NEVER_MS
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
@@ -57,6 +59,7 @@ from streaming.engine.operator.state_row import (
     quarantined_row,
     row_of,
     store,
+    stored_deadline_ms,
     stored_quarantine,
 )
 from streaming.engine.operator.to_events import fault_of_record, message_in, source_topic, to_events, unread_message
@@ -70,6 +73,7 @@ _YOUNG_OBJECTS: Final = 200_000
 
 Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
 
+T = TypeVar("T")
 
 _Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest]
 _Outcome: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
@@ -254,22 +258,44 @@ class SessionOperator:
 
 
 class TaskOperator:
-    """The state operator in one task, which postpones some sessions with a due timer (due_timers.py)."""
+    """The state operator in one task, which postpones some sessions with a due timer (due_timers.py).
 
-    def __init__(self, operator: SessionOperator, due: DueTimers) -> None:
+    deadlines: gets the deadlines of the called sessions (earliest_deadline.py); None = nobody asks for them.
+    """
+
+    def __init__(self, operator: SessionOperator, due: DueTimers, deadlines: Accumulator[int] | None = None) -> None:
         self.operator = operator
         self._due = due
+        self._deadlines = deadlines
+        self._earliest_ms = NEVER_MS
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
-        return iter(()) if state.hasTimedOut and self._due.postpone(state) else self.operator(key, frames, state)
+        return iter(()) if self._postpones(state) else self._reporting(self.operator(key, frames, state), state)
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
-        return [] if state.hasTimedOut and self._due.postpone(state) else self.operator.activate(key, cells, state)
+        return [] if self._postpones(state) else self._reporting(self.operator.activate(key, cells, state), state)
+
+    def _postpones(self, state: GroupState) -> bool:
+        if not state.hasTimedOut or not self._due.postpone(state):
+            return False
+        self._report(state.getCurrentProcessingTimeMs() + FIRST_MS)
+        return True
+
+    def _reporting(self, output: T, state: GroupState) -> T:
+        """Returns the output of a call that has stored the session."""
+        if self._deadlines is not None and state.exists and (deadline_ms := stored_deadline_ms(state)) is not None:
+            self._report(deadline_ms)
+        return output
+
+    def _report(self, deadline_ms: int) -> None:
+        if self._deadlines is not None and deadline_ms < self._earliest_ms:
+            self._earliest_ms = deadline_ms
+            self._deadlines.add(deadline_ms)
 
 
-def operator_in_worker(settings: PipelineSettings) -> TaskOperator:
-    """Makes the operator of one task."""
-    operator = TaskOperator(_operator_of_process(settings), DueTimers(settings.max_timers_per_partition))
+def operator_in_worker(settings: PipelineSettings, deadlines: Accumulator[int] | None = None) -> TaskOperator:
+    """Makes the operator of one task. deadlines: see TaskOperator."""
+    operator = TaskOperator(_operator_of_process(settings), DueTimers(settings.max_timers_per_partition), deadlines)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
     return operator

@@ -34,6 +34,9 @@ class StateRow(NamedTuple):
     blob: bytes
 
 
+_DEADLINE: Final = StateRow._fields.index("next_deadline_ms")
+
+
 def check_version(version: int | None) -> None:
     """Raises UnreadableRecord for a row of another version."""
     if version != STATE_ROW_VERSION:
@@ -83,6 +86,12 @@ def quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
         next_deadline_ms=None,
         blob=encode_quarantine(held),
     )
+
+
+def stored_deadline_ms(state: GroupState) -> int | None:
+    """Returns the deadline in a client's row; None if its session waits for nothing."""
+    deadline_ms: int | None = state.get[_DEADLINE]
+    return deadline_ms
 
 
 def store(row: StateRow | None, state: GroupState, now_ms: int) -> None:

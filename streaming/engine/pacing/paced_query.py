@@ -5,8 +5,8 @@ interval uses two thirds of a core on an idle engine; a long one delays the firs
 
 1. Micro-batches start no more often than the trigger interval says.
 2. After a micro-batch that did nothing, the engine waits beyond that until a record is appended (arrivals.py);
-3. but no longer than a quarter of the time since something last happened, because session timers fire only in micro-batches: a
-   timer is late by at most a quarter of its length; and
+3. but no longer than lets a session timer be late by a quarter of its length, because timers fire only in micro-batches. Where
+   their deadlines are not known (short_timers.py), that is a quarter of the time since something last happened; and
 4. no longer than `idle_trigger_interval`.
 5. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
 6. but no longer than a quarter of the time since something urgent was heard of, for the sake of the timers that it has started.
@@ -23,6 +23,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from streaming.engine.intake.bounded_intake import BoundedIntake
 from streaming.engine.pacing.arrivals import Arrivals
 from streaming.engine.pacing.engine_clock import EngineClock
+from streaming.engine.pacing.short_timers import LATE_BY, ShortTimers
 from streaming.engine.pacing.wake_ups import Urgency
 from streaming.spark_internals.micro_batches import CommittedBatch, ReadLimits, last_committed_batch, set_batch_time, set_pause
 
@@ -30,10 +31,6 @@ _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.01
 _CLOSED_POLL_S: Final = 0.25
 _LONGEST_HOLD_S: Final = 60.0
-
-
-LATE_BY: Final = 0.25
-"""How late a timer may be, as a share of its length."""
 
 
 class Pace:
@@ -48,9 +45,11 @@ class Pace:
         now_ms: int,
         urgency: Urgency | None = None,
         lazy_ms: int = 0,
+        timers: ShortTimers | None = None,
     ) -> None:
-        """urgency: None = every record is urgent."""
+        """urgency: None = every record is urgent. timers: None = the deadlines of sessions are not known."""
         self._arrivals = arrivals
+        self._timers = timers
         self._urgency = urgency
         self._lazy_ms = lazy_ms
         self._trigger_interval_ms = trigger_interval_ms
@@ -59,15 +58,21 @@ class Pace:
 
     def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
         """Returns when the next micro-batch is to start. due_ms: when Spark's trigger would start it."""
+        if self._timers is not None:
+            self._timers.batch_ended()
         self._wait(batch, due_ms, now)
         self._started_ms = now()
+        if self._timers is not None:
+            self._timers.batch_starts()
 
     def _wait(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
         now_ms = now()
-        if batch.did_something:
+        if batch.did_something and self._timers is None:
             self._active_ms = now_ms
         quiet_ms = int((now_ms - self._active_ms) * LATE_BY)
         latest_ms = now_ms + min(max(quiet_ms, self._trigger_interval_ms), self._idle_trigger_interval_ms)
+        if self._timers is not None:
+            latest_ms = min(latest_ms, now_ms + self._timers.left_ms())
         if due_ms > now_ms:
             self._arrivals.rest((due_ms - now_ms) / 1_000)
         if batch.did_something:
@@ -85,6 +90,8 @@ class Pace:
         now_ms = now()
         quiet_ms = max(int((now_ms - urgency.since_ms) * LATE_BY), self._trigger_interval_ms)
         until_ms = min(until_ms, now_ms + quiet_ms)
+        if self._timers is not None:
+            until_ms = min(until_ms, now_ms + self._timers.left_ms())
         while not self._arrivals.is_closed and (left_ms := until_ms - now()) > 0:
             if urgency.wait(self._started_ms, min(left_ms / 1_000, _CLOSED_POLL_S)):
                 return
@@ -104,11 +111,12 @@ class PacedQuery:
         clock: EngineClock | None = None,
         urgency: Urgency | None = None,
         lazy_ms: int = 0,
+        pop_earliest_ms: Callable[[], int] | None = None,
     ) -> None:
         """kafka_options: for kafka-python, bootstrap servers included. intake: None = the limits of the start stay.
 
         clock: None = the system's. urgency: None = every record is urgent. Intake, clock and urgency outlive the query, for the
-        next one of the same engine.
+        next one of the same engine. pop_earliest_ms: EarliestDeadline.pop_ms of this query; None = deadlines are not known.
         """
         self._query = query
         self._trigger_interval_ms = trigger_interval_ms
@@ -117,6 +125,7 @@ class PacedQuery:
         self._clock = clock
         self._urgency = urgency
         self._lazy_ms = lazy_ms
+        self._pop_earliest_ms = pop_earliest_ms
         self._arrivals = Arrivals(kafka_options)
         self._pace: Pace | None = None
         self._limits: ReadLimits | None = None
@@ -146,6 +155,7 @@ class PacedQuery:
                 now_ms=_now_ms(),
                 urgency=self._urgency,
                 lazy_ms=self._lazy_ms,
+                timers=self._short_timers(),
             )
         if self._intake is not None:
             try:
@@ -160,6 +170,11 @@ class PacedQuery:
             self._is_paced = False
             action = "micro-batches follow engine.trigger_interval_ms, and are small"
             _log.warning("no_idle_pace", reason=reason, action=action)
+
+    def _short_timers(self) -> ShortTimers | None:
+        if self._pop_earliest_ms is None or self._clock is None:
+            return None
+        return ShortTimers(self._pop_earliest_ms, self._clock.now_ms, longest_pause_ms=self._idle_trigger_interval_ms)
 
     def pause(self, due_in_ms: int) -> None:
         """Waits as long as the pace says, then sets the limits of the next micro-batch. Spark calls it on the query's thread.

@@ -1,6 +1,7 @@
 """SessionsQuery with a query that fails: it is started again if a record that Spark cannot read was the reason, else it ends."""
 
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,13 +74,14 @@ class World:
             "SetAside": lambda *_: self,
             "PacedQuery": lambda *_, **__: self,
             "ProgressReader": lambda query: query,
+            "EarliestDeadline": lambda _: SimpleNamespace(pop_ms=None),
             "start_sessions": self.start,
             "write_wake_up": self.write_wake_up,
             "end_offsets": lambda *_: {},
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(sessions_query, name, fake)
-        return SessionsQuery(None, SETTINGS, self, PIPELINE, {}, {})  # type: ignore[arg-type]
+        return SessionsQuery(SimpleNamespace(sparkContext=None), SETTINGS, self, PIPELINE, {}, {})  # type: ignore[arg-type]
 
 
 def test_a_failed_query_is_started_again_behind_the_record(monkeypatch: pytest.MonkeyPatch) -> None:

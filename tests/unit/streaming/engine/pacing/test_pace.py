@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streaming.engine.pacing.paced_query import LATE_BY, Pace
+from streaming.engine.pacing.paced_query import Pace
+from streaming.engine.pacing.short_timers import LATE_BY
 from streaming.spark_internals.checkpoint import Offsets
 from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead
 
@@ -105,6 +106,43 @@ def test_a_timer_is_late_by_a_quarter_of_its_length_at_most(lengths_ms: list[int
         pace.pause(QUIET, clock.now_ms, clock)
 
 
+class KnownTimers:
+    """left_ms: how long the next micro-batch may wait, from now."""
+
+    def __init__(self, left_ms: int) -> None:
+        self.left = left_ms
+        self.calls: list[str] = []
+
+    def batch_ended(self) -> None:
+        self.calls.append("ended")
+
+    def batch_starts(self) -> None:
+        self.calls.append("starts")
+
+    def left_ms(self) -> int:
+        return self.left
+
+
+@pytest.mark.parametrize(("left_ms", "expected_ms"), [(1 << 62, IDLE_MS), (300, 300), (-5, 0)])
+def test_known_timers_allow_long_pauses_at_once(clock: Clock, left_ms: int, expected_ms: int) -> None:
+    timers = KnownTimers(left_ms)
+    pace = Pace(clock, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=IDLE_MS, now_ms=0, timers=timers)  # type: ignore[arg-type]
+    clock.now_ms += 60_000
+    before_ms = clock.now_ms
+    pace.pause(BUSY, clock.now_ms, clock)
+    pace.pause(QUIET, clock.now_ms, clock)
+    assert clock.now_ms - before_ms == expected_ms
+    assert timers.calls == ["ended", "starts"] * 2
+
+
+def test_timers_from_before_the_start_have_short_pauses(clock: Clock) -> None:
+    intervals = {"trigger_interval_ms": TRIGGER_MS, "idle_trigger_interval_ms": IDLE_MS}
+    pace = Pace(clock, **intervals, now_ms=clock.now_ms, timers=KnownTimers(1 << 62))  # type: ignore[arg-type]
+    for _ in range(30):
+        pace.pause(QUIET, clock.now_ms, clock)
+    assert (clock.waits[0], clock.waits[-1]) == (TRIGGER_MS, IDLE_MS)
+
+
 class KnownUrgency:
     """wakes_at_ms: when the next wake-up comes, by the clock."""
 
@@ -191,6 +229,11 @@ class TestLaziness:
     def test_a_micro_batch_that_left_records_is_followed_by_the_next(self, pace: Pace, clock: Clock) -> None:
         left = CommittedBatch(did_something=True, topics=READ | {"events": TopicRead(records=9, left=1, end=END["events"])})
         assert self.pause_ms(pace, left, clock) == 0
+
+    def test_a_timer_ends_the_wait_of_records(self, clock: Clock, urgency: KnownUrgency) -> None:
+        intervals = {"trigger_interval_ms": TRIGGER_MS, "idle_trigger_interval_ms": IDLE_MS, "lazy_ms": LAZY_MS}
+        pace = Pace(clock, **intervals, now_ms=clock.now_ms, urgency=urgency, timers=KnownTimers(70))  # type: ignore[arg-type]
+        assert self.pause_ms(pace, BUSY, clock) == 70
 
     def test_a_stop_ends_the_pause(self, pace: Pace, clock: Clock) -> None:
         clock.is_closed = True
