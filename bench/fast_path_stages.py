@@ -102,7 +102,7 @@ def measure(rate: int, devices: int, seconds: int) -> dict[str, list[float]]:
         connected = Devices(up.mqtt, devices, "stage-", devices + rate + count)
         connected.await_connected()
         backend.greet("stage-", devices)
-        idle_batches(up.data_dir / PROGRESS_FILE, 3)
+        idle_batches(up.data_dir / PROGRESS_FILE, 1)
         backend.send("stage-", devices, rate, rate=rate, payload=unstamped)
         reader = Reader(up.kafka)
         backend.send("stage-", devices, count, rate=rate)
