@@ -23,7 +23,7 @@ FAST = (
     "spec/test_owed_answers.py",
     "spec/test_crash_limit.py",
 )
-SKIPPED = "not refuses_for_ever and not no_receive_maximum_to_exceed and not no_more_messages_are_in_flight"  # they take long
+SKIPPED = "not no_receive_maximum_to_exceed and not no_more_messages_are_in_flight"  # they take long
 
 _CONNECTION_ENDS: str = "the protocol error ends the connection, and what is owed at QoS 1 ends with it"
 _NOT_COUNTED: str = "whether an id has entered the set counts for the present connection only, and this is an earlier one"

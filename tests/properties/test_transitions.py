@@ -1,6 +1,8 @@
 """Every state × every event is a known transition or a declared error; no packet of a peer causes an internal error."""
 
+from collections.abc import Callable
 from itertools import product
+from typing import Any
 
 import pytest
 
@@ -9,10 +11,8 @@ from state.transitions import (
     ABANDONED,
     INBOUND,
     OUTBOUND,
-    AbandonedAction,
     AbandonedEvent,
     AbandonedPhase,
-    InboundAction,
     InboundEvent,
     InboundPhase,
     OutboundAction,
@@ -70,31 +70,25 @@ DECLARED_IN = {
 }
 
 
-@pytest.mark.parametrize(("phase", "event"), list(product(OutboundPhase, OutboundEvent)))
-def test_every_outbound_pair_is_a_transition_or_a_declared_error(phase: OutboundPhase, event: OutboundEvent) -> None:
-    if (phase, event) in DECLARED_OUT:
+TABLES = (
+    (OutboundPhase, OutboundEvent, outbound_step, OUTBOUND, DECLARED_OUT),
+    (InboundPhase, InboundEvent, inbound_step, INBOUND, DECLARED_IN),
+    (AbandonedPhase, AbandonedEvent, abandoned_step, ABANDONED, DECLARED_OWED),
+)
+
+
+@pytest.mark.parametrize(
+    ("phase", "event", "step", "table", "declared"),
+    [(*pair, *rest) for phases, events, *rest in TABLES for pair in product(phases, events)],
+)
+def test_every_pair_is_a_transition_or_a_declared_error(
+    phase: Any, event: Any, step: Callable[..., Any], table: dict[Any, Any], declared: set[Any]
+) -> None:
+    if (phase, event) in declared:
         with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
-            outbound_step(phase, event)
+            step(phase, event)
     else:
-        assert outbound_step(phase, event) == OUTBOUND[phase, event]
-
-
-@pytest.mark.parametrize(("phase", "event"), list(product(InboundPhase, InboundEvent)))
-def test_every_inbound_pair_is_a_transition_or_a_declared_error(phase: InboundPhase, event: InboundEvent) -> None:
-    if (phase, event) in DECLARED_IN:
-        with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
-            inbound_step(phase, event)
-    else:
-        assert inbound_step(phase, event) == INBOUND[phase, event]
-
-
-@pytest.mark.parametrize(("phase", "event"), list(product(AbandonedPhase, AbandonedEvent)))
-def test_every_pair_of_what_is_owed_is_a_transition_or_a_declared_error(phase: AbandonedPhase, event: AbandonedEvent) -> None:
-    if (phase, event) in DECLARED_OWED:
-        with pytest.raises(SessionMisuse, match=f"{event.name} .* {phase.name}"):
-            abandoned_step(phase, event)
-    else:
-        assert abandoned_step(phase, event) == ABANDONED[phase, event]
+        assert step(phase, event) == table[phase, event]
 
 
 def test_no_answer_to_what_is_owed_is_an_error_of_ours() -> None:
@@ -116,24 +110,6 @@ def test_a_late_acknowledgement_takes_the_step_of_the_table_or_none(phase: Outbo
         assert late_outbound_step(phase, event) == (phase, OutboundAction.IGNORE)
 
 
-def test_a_peers_publish_and_pubrel_are_defined_in_every_inbound_phase() -> None:
-    for phase in InboundPhase:
-        inbound_step(phase, InboundEvent.PUBLISH)
-        inbound_step(phase, InboundEvent.PUBREL)
-
-
-def test_only_a_tombstone_ever_meets_a_late_repetition() -> None:
-    """The other two pairs cannot be caused: `is_late_repetition` asks the tombstones."""
-    from state.inbound.awaiting_rel import AwaitingRel
-
-    awaiting = AwaitingRel()
-    awaiting.step(1, InboundEvent.PUBLISH, content=b"content", now_ms=0)
-    assert not awaiting.is_late_repetition(1, b"content", dup=True)
-    assert not awaiting.is_late_repetition(2, b"content", dup=True)
-    awaiting.step(1, InboundEvent.TIMEOUT, content=b"content")
-    assert awaiting.is_late_repetition(1, b"content", dup=True)
-
-
 def test_no_row_leads_from_after_pubrec_back_to_a_publish() -> None:
     """[MQTT-4.3.3-6]"""
     for (phase, event), (target, action) in OUTBOUND.items():
@@ -149,27 +125,3 @@ def test_no_refusal_is_answered_by_pubrel() -> None:
             assert action not in (OutboundAction.RELEASE, OutboundAction.ANSWER_PUBREL, OutboundAction.ANSWER_UNKNOWN_PUBREC), (
                 phase
             )
-
-
-def test_a_protocol_error_changes_no_phase() -> None:
-    for (phase, _), (target, action) in OUTBOUND.items():
-        if action is OutboundAction.PROTOCOL_ERROR:
-            assert target is phase
-
-
-def test_every_phase_can_be_reached_and_left() -> None:
-    assert {target for target, _ in OUTBOUND.values()} == set(OutboundPhase)
-    for phase in set(OutboundPhase) - {OutboundPhase.ABSENT}:
-        assert any(source is phase and target is not phase for (source, _), (target, _) in OUTBOUND.items())
-    assert {target for target, _ in INBOUND.values()} == set(InboundPhase)
-
-
-def test_an_exchange_begins_by_a_first_publish_and_by_nothing_else() -> None:
-    begins = {event for (phase, event), (target, _) in OUTBOUND.items() if phase is OutboundPhase.ABSENT and target is not phase}
-    assert begins == BEGINS
-
-
-def test_every_action_occurs_in_a_table() -> None:
-    assert {action for _, action in OUTBOUND.values()} == set(OutboundAction)
-    assert {action for _, action in INBOUND.values()} == set(InboundAction)
-    assert {action for _, action in ABANDONED.values()} == set(AbandonedAction)

@@ -58,13 +58,6 @@ def test_after_a_passing_refusal_a_new_publish_follows_at_once(reason_code: int,
     assert s.packet_ids == [2]
 
 
-def test_a_client_that_refuses_for_ever_meets_the_delivery_limit() -> None:
-    s = Scenario(delivery_limit=3).connect(version=5).submit("a")
-    s.puback(1, 2, 3, reason_code=0x80)
-    assert s.sees() == ["CONNACK", "PUBLISH 1 a", "PUBLISH 2 a", "PUBLISH 3 a"]
-    assert s.outcomes == {"a": Outcome.DELIVERY_LIMIT}
-
-
 def test_refused_messages_keep_their_place_before_newer_ones() -> None:
     s = Scenario(max_inflight=3).connect(version=5).submit("a", "b", "c", "d")
     s.sees()

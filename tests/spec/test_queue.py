@@ -13,14 +13,6 @@ from tests.scenarios.scenario import Scenario, message
 # --- limits -----------------------------------------------------------------------------------------------------------------
 
 
-def test_messages_that_cannot_be_sent_are_queued_first_in_first_out() -> None:
-    s = Scenario(max_inflight=1).submit("a", "b").connect().submit("c")
-    assert s.queued == ["b", "c"]
-    assert s.ledger.count("queued") == 3
-    s.puback(1).puback(2).puback(3)
-    assert [p.payload for p in s.sent(SendPublish)] == [b"a", b"b", b"c"]
-
-
 def test_a_full_queue_takes_the_new_message_and_drops_the_oldest() -> None:
     s = Scenario(max_mqueue_len=3).submit("a", "b", "c", "d", "e")
     assert s.queued == ["c", "d", "e"]

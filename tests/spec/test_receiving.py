@@ -134,12 +134,6 @@ def test_what_was_not_repeated_is_new_also_on_an_older_connection() -> None:
     assert s.uplink == ["a", "a", "b"]
 
 
-def test_what_was_released_is_new_on_the_same_connection() -> None:
-    """[MQTT-4.3.3-12]"""
-    s = Scenario().connect().publish(5, "a", dup=True).pubrel(5).publish(5, "a").pubrel(5).publish(5, "a", dup=True)
-    assert s.uplink == ["a", "a", "a"]
-
-
 def test_repetitions_are_remembered_for_the_await_rel_timeout() -> None:
     s = Scenario(await_rel_timeout_ms=60_000).connect().connect().publish(5, "a", dup=True).pubrel(5)
     s.after(30).publish(6, "b", dup=True).pubrel(6)

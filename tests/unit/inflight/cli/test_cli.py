@@ -276,20 +276,6 @@ def compose_services() -> dict[str, dict[str, Any]]:
     return services
 
 
-def test_compose_runs_kafka_engine_and_gateway() -> None:
-    assert {"kafka", "engine", "gateway"} <= set(compose_services())
-
-
-def test_every_command_in_compose_is_a_command_of_inflight() -> None:
-    ours = {name: service for name, service in compose_services().items() if "build" in service}
-    assert set(ours) == {"topics", "engine", "standby", "gateway"}
-    for name, service in ours.items():
-        command = service["command"]
-        assert command[0] == ("engine" if name == "standby" else name)
-        accepted = RUNNER.invoke(app, [*command, "--help"])
-        assert accepted.exit_code == 0, accepted.output
-
-
 def test_compose_asks_each_process_on_its_port_whether_it_is_ready() -> None:
     for name in ("engine", "gateway"):
         service = compose_services()[name]

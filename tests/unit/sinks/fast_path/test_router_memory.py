@@ -10,10 +10,6 @@ def memory(next_offset: int = 10, *, clients: int = 100) -> RouterMemory:
     return made
 
 
-def test_before_the_assignment_nothing_is_known() -> None:
-    assert memory(10).previous(0, b"a", 12) == 9
-
-
 def test_the_last_message_of_the_client_is_the_previous_one() -> None:
     router = memory()
     assert [router.previous(0, key, offset) for key, offset in ((b"a", 10), (b"b", 11), (b"a", 15), (b"a", 16))] == [9, 9, 10, 15]
