@@ -50,26 +50,6 @@ def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None
     assert {receipt["outcome"] for receipt in receipts} == {"invalid"}
 
 
-def test_very_many_empty_headers_do_not_stop_the_query(pipeline) -> None:
-    """They are a kilobyte in the log, and more than the topic takes in a dead letter that would repeat them."""
-    topics = pipeline.settings.topics
-    pipeline.start()
-    pipeline.connect("good")
-    with closing(
-        KafkaProducer(bootstrap_servers=pipeline.bootstrap_servers, compression_type="gzip", max_request_size=8 << 20)
-    ) as sender:
-        headers = [TOPIC, ("expiration", b"0"), *[("", b"")] * 40_000]
-        sender.send(topics.messages, b"payload", key=b"bad", headers=headers).get(60)
-    pipeline.send_message("good", b"after that")
-
-    assert [publish.payload for publish in pipeline.publishes(1)] == [b"after that"]
-    (letter,) = pipeline.read(topics.dead_letters, 1)
-    found = dict(letter.headers)
-    assert (letter.key, letter.value, found.get("x-truncated-from-headers")) == (b"bad", b"payload", b"40004")
-    (receipt,) = pipeline.read(topics.receipts, 1)
-    assert json.loads(receipt.value or b"")["outcome"] == "invalid"
-
-
 def test_a_dead_letter_is_as_large_as_its_topic_takes_and_not_larger(pipeline) -> None:
     """The limit of the topic was lowered after the message was accepted."""
     topics, most = pipeline.settings.topics, 20_000

@@ -2,8 +2,6 @@
 
 import pytest
 
-from state.records.routing import MAX_RECIPIENTS
-
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(180)]
 
 
@@ -19,12 +17,3 @@ def test_a_record_reaches_every_client_that_it_names_and_no_other(pipeline) -> N
 
     payloads = sorted(publish.payload for publish in pipeline.publishes(21))
     assert payloads == [b"direct", *[b"to all"] * 20]
-
-
-def test_a_record_with_too_many_recipients_is_a_dead_letter_that_says_so(pipeline) -> None:
-    pipeline.start()
-    recipients = [(f"recipient-{number}", b"") for number in range(MAX_RECIPIENTS + 1)]
-    pipeline.send(pipeline.settings.topics.messages, b"p", key=None, headers=[("mqtt-topic", b"t"), *recipients])
-    (letter,) = pipeline.read(pipeline.settings.topics.dead_letters, 1)
-    assert b"501 recipients: at most 500" in dict(letter.headers)["x-detail"]
-    assert letter.value == b"p"

@@ -2,8 +2,6 @@
 
 import random
 
-import msgspec
-
 from state.events import PublishReceived
 from state.model import PublishProperties
 
@@ -44,18 +42,6 @@ def test_every_byte_of_a_publication_arrives_at_the_backend(pipeline) -> None:
     assert [value for name, value in record.headers if name == "user-a"] == [b"1", b"2"]
     inflight_id = dict(record.headers)["inflight-id"].decode()
     assert inflight_id.startswith(f"{topics.events}-")
-
-
-def test_commands_go_to_the_partition_that_the_connection_named(pipeline) -> None:
-    topics = pipeline.settings.topics
-    pipeline.start()
-    pipeline.connect("zero", partition=0)
-    pipeline.connect("one", partition=1)
-    records = pipeline.read(topics.commands, 2)
-    assert {(record.partition, record.key) for record in records} == {(0, b"zero"), (1, b"one")}
-
-    rows = [row for record in pipeline.read(topics.ledger, 2) for row in msgspec.json.decode(record.value or b"")]
-    assert {(row["client_id"], row["transition"]) for row in rows} == {("zero", "connected"), ("one", "connected")}
 
 
 def test_a_window_of_large_messages_is_divided_into_small_records(pipeline) -> None:

@@ -14,14 +14,12 @@ from typer.testing import CliRunner
 from inflight.cli import app
 from inflight.console.history import History
 from state.commands import EndSubscriptions
-from state.model import QoS, Routing, Subscription
-from state.records.ledger import LedgerRow, encode_ledger_rows
-from state.records.routing import encode_routing
+from state.model import QoS, Subscription
 from state.records.subscriptions import SubscriptionList, encode_subscriptions, subscriptions_record
 from streaming.config.settings import Settings
 from streaming.history.errors import NothingFound
 from streaming.history.subscriptions import read_retained
-from tests.support.kafka_topics import create_topics, read_topic
+from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
 
 Command = Callable[..., list[dict[str, Any]]]
@@ -83,38 +81,6 @@ def test_subscribers_are_those_of_the_highest_lists(inflight: Callable[..., str]
     table = inflight("subscriptions", "--topic", "plant/1")
     assert "south" in table
     assert "gone" not in table
-
-
-def test_a_publication_is_traced_to_each_of_its_clients(
-    inflight: Callable[..., str], producer: KafkaProducer, kafka: SharedKafka
-) -> None:
-    message_id = inflight("publish", "--topic", "plant/1", "--payload", "20", "--retain", "--qos", "2").strip()
-    assert "and no client has it" in inflight("trace", message_id)
-    (record,) = read_topic(kafka.bootstrap_servers, TOPICS.publications)
-    assert (record.key, record.value) == (b"plant/1", b"20")
-    routing = encode_routing(Routing(source=2, mark=0, connection_id=5, version=1, qos=QoS.EXACTLY_ONCE))
-    headers = [header for header in record.headers if header[0] != "mqtt-retain"]
-    headers += [("recipient-north", routing), ("recipient-south", routing)]
-    producer.send(TOPICS.messages, value=b"20", headers=headers, partition=1).get(30)
-    for name, transition in ("north", "sent"), ("south", "routed_nowhere"):
-        row = LedgerRow(client_id=name, batch_ms=4_000_000_000_000, transition=transition, time_ms=1, message_id=message_id)
-        producer.send(TOPICS.ledger, key=name.encode(), value=encode_ledger_rows([row])).get(30)
-    steps = documents(inflight("trace", message_id, "--json"))
-    assert [(step["step"], step["client_id"]) for step in steps[:1]] == [("published", "")]
-    assert {(step["step"], step["client_id"]) for step in steps[1:]} == {
-        ("submitted", "north"), ("submitted", "south"), ("sent", "north"), ("routed_nowhere", "south")
-    }  # fmt: skip
-    shown = inflight("trace", message_id)
-    assert "was sent to north at" in shown
-    assert "south has it not" in shown
-
-
-def test_one_command_sends_to_many_clients(inflight: Callable[..., str], producer: KafkaProducer, tmp_path: Path) -> None:
-    file = tmp_path / "clients"
-    file.write_text("gate-1\ngate-2\n")
-    message_id = inflight("send", "--client", "gate-0", "--clients-file", str(file), "cmd/open", "--payload", "now").strip()
-    steps = documents(inflight("trace", message_id, "--json"))
-    assert {(step["step"], step["client_id"]) for step in steps} == {("submitted", f"gate-{number}") for number in range(3)}
 
 
 def test_the_newest_retained_message_of_each_topic_is_found(producer: KafkaProducer, kafka: SharedKafka, tmp_path: Path) -> None:

@@ -16,13 +16,8 @@ from kafka.admin import NewTopic
 from prometheus_client import CollectorRegistry
 
 from inflight import Attempt, Cause, Producer, ProducerSettings, SendFailed, SendResult, TransactionFailed
-from inflight.cli.send_display import producer_settings
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
-from state.records.throttle import encode_throttle
-from state.settings import BackoffSettings
-from streaming.config.settings import load_settings
-from streaming.engine.watching.back_pressure import ThrottleTopic
 from tests.support.kafka_topics import read_topic
 from tests.support.processes import freeze, thaw
 
@@ -235,41 +230,6 @@ def throttle(broker: EmbeddedKafka, settings: ProducerSettings, key: str, value:
     engine = KafkaProducer(bootstrap_servers=broker.bootstrap_servers)
     engine.send(settings.throttle_topic, key=key.encode(), value=value).get(10)
     engine.close()
-
-
-def test_a_new_producer_knows_who_is_throttled_before_its_first_send(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
-    throttle(broker, settings, "slow", b'{"code": 530, "reason": "queue over its high watermark", "since_ms": 1}')
-    backoff = BackoffSettings(initial_ms=40)
-    with producer(broker, settings, backoff=backoff) as sender:
-        with pytest.raises(SendFailed, match="queue over its high watermark") as caught:
-            sender.send("slow", "a/b", b"x")
-        assert sender.send("other", "a/b", b"x").attempts[0].cause is None
-        assert sender.throttled("slow") == "queue over its high watermark"
-    first, second, last = caught.value.attempts
-    assert first.wait_ms == 40
-    assert round(40 * 1.6 * 0.8) <= second.wait_ms <= round(40 * 1.6 * 1.2)
-    assert last.cause is Cause.THROTTLED
-    assert last.wait_ms == 0
-    assert not caught.value.may_be_sent
-    assert list(log_of(broker, settings.topic)) != []
-
-
-def test_an_engine_with_a_new_checkpoint_frees_throttled_clients(broker: EmbeddedKafka) -> None:
-    engine = load_settings(None, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", "topics.prefix=renewed"])
-    admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)
-    admin.create_topics([NewTopic("renewed.messages", PARTITIONS, 1), NewTopic("renewed.throttle", 2, 1)])
-    admin.close()
-    settings = producer_settings(engine)
-    for key, since_ms in (("old", 1_000), ("older", 10), ("new", 5_000), ("*", 10)):
-        throttle(broker, settings, key, encode_throttle("long queue", since_ms))
-    topic = ThrottleTopic(engine)
-    topic.forget_clients(before_ms=5_000)
-    topic.write(None)
-    topic.close()
-    with producer(broker, settings, max_attempts=1) as sender:
-        assert sender.send("old", "a/b", b"x").offset == 0
-        assert sender.throttled("older") is None
-        assert sender.throttled("new") == "long queue"
 
 
 def test_a_committed_transaction_is_whole_and_an_aborted_one_is_nowhere(

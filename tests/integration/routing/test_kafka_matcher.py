@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from sinks.routing.kafka_matcher import KafkaMatcher
-from state.records.routing import SourceKind
 from tests.integration.routing.routed_topics import PARTITIONS, Copy, RoutedTopics
 from tests.support.inflight_process import InflightProcess
-from tests.support.kafka_topics import read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
@@ -51,24 +49,6 @@ def numbers_by_publisher(copies: list[Copy]) -> dict[tuple[str, str], list[int]]
             seen.add(position)
             found[publisher, copy.client_id].append(int(number))
     return found
-
-
-def test_a_publication_reaches_whoever_subscribes(topics: RoutedTopics) -> None:
-    topics.subscribe("before", "a/+")
-    with matching(topics) as matcher:
-        topics.subscribe("after", "#")
-        topics.subscribe("nobody", "b")
-        topics.publish("a/b", b"from a device")
-        topics.send("a/c", b"from a backend")
-        copies = topics.copies(at_least=4)
-        assert sorted((copy.client_id, copy.value) for copy in copies) == [
-            ("after", b"from a backend"),
-            ("after", b"from a device"),
-            ("before", b"from a backend"),
-            ("before", b"from a device"),
-        ]
-        assert list(matcher.missing()) == []
-        assert matcher.counters.restarts == 0
 
 
 def test_a_publication_after_a_suback_is_never_missed(topics: RoutedTopics) -> None:
@@ -146,19 +126,6 @@ def test_partitions_move_without_a_missing_publication(topics: RoutedTopics) -> 
     assert {publisher: numbers for (publisher, _), numbers in found.items()} == {
         name: list(range(sent)) for name in ("p1", "p2", "p3")
     }
-
-
-def test_a_subscribe_gets_what_was_retained_before_it(topics: RoutedTopics) -> None:
-    with matching(topics):
-        for number in range(20):
-            topics.send(f"kept/{number}", b"value %d" % number, retain=True)
-        read_topic(topics.host.bootstrap_servers, topics.settings.retained_topic, lambda records: len(records) >= 20)
-        topics.subscribe("new", "kept/#", wanted=("kept/#",))
-        topics.subscribe("other", "kept/#")
-        copies = topics.copies(at_least=20)
-    assert sorted(copy.value or b"" for copy in copies) == sorted(b"value %d" % number for number in range(20))
-    assert {copy.client_id for copy in copies} == {"new"}
-    assert all(copy.routing.retain and copy.routing.source % 8 == SourceKind.RETAINED for copy in copies)
 
 
 def test_what_comes_after_the_first_start_is_routed_by_the_next(topics: RoutedTopics) -> None:
