@@ -8,7 +8,7 @@ from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.packets import ConnAckToDevice, DisconnectToDevice, answer_packet, connect_packet
 from tests.properties.fast_path.simulated_connection import SimulatedConnection
-from tests.properties.fast_path.steps import Shared, Step
+from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 _MOST_CONNECTIONS: Final = 6
 _QUOTA_EXCEEDED: Final = 0x97
@@ -16,38 +16,22 @@ _GIVES_UP_AFTER_MS: Final = 1_500
 """The device's patience, in ms, on a connection that is neither closed nor refused."""
 
 
-class Device:
+class SimulatedDevice:
     """connection: its socket, None = it has none; also one that the gateway has closed without its knowledge.
 
-    received_ids: the names of QoS 2 messages between PUBREC and PUBREL, by packet id. sessions: by the connection with which each
-    has begun; session: that of what it has read last.
+    _held: the names of QoS 2 messages between PUBREC and PUBREL, by packet id.
     """
 
-    def __init__(self, shared: Shared, account: Account, gateways: Gateways) -> None:
-        self._shared, self._account, self._gateways = shared, account, gateways
+    def __init__(self, client_id: str, shared: Shared, gateways: Gateways) -> None:
+        self.client_id = client_id
         self.connection: SimulatedConnection | None = None
-        self._received_ids: dict[int, str] = {}
-        self._sessions: set[int] = set()
-        self._session = 0
+        self._shared, self._gateways = shared, gateways
+        self._held: dict[int, str] = {}
 
-    # --- what can happen ------------------------------------------------------------------------------------------------------
-
-    def next_steps(self) -> Iterator[Step]:
-        connection, scenario = self.connection, self._shared.scenario
-        if connection is not None and connection.down:
-            yield Step(40, "the device reads and answers", lambda: self._read(connection))
-            yield Step(1, "the device reads, its answer is lost", lambda: self._read(connection, answers=False))
-            if scenario.refusals and connection.version == 5:
-                yield Step(1, "the device refuses", lambda: self._read(connection, reason_code=_QUOTA_EXCEEDED))
-        elif connection is not None and connection.is_over:
-            yield Step(8, "the device finds its socket closed", self.leave)
-        if len(self._gateways.connections) < _MOST_CONNECTIONS and (connection is None or self._shared.faults_left):
-            for clean_start in (False, True) if scenario.clean_starts else (False,):
-                yield Step(
-                    8 if connection is None else 2,
-                    f"the device connects, clean start {clean_start}",
-                    lambda clean_start=clean_start: self.connect(clean_start=clean_start),
-                )
+    @property
+    def is_cut_off(self) -> bool:
+        """True if the device has no connection that could serve it."""
+        return self.connection is None or self.connection.is_over
 
     def goes_on(self) -> bool:
         """Reads and answers. False: there is nothing to read."""
@@ -55,13 +39,6 @@ class Device:
             return False
         self._read(self.connection)
         return True
-
-    # --- its connections ------------------------------------------------------------------------------------------------------
-
-    @property
-    def is_cut_off(self) -> bool:
-        """True if the device has no connection that could serve it."""
-        return self.connection is None or self.connection.is_over
 
     def connect(self, *, clean_start: bool, expiry_s: int | None = None) -> None:
         """Connects on a new socket; unread bytes of the old one are lost. expiry_s: None = the scenario's."""
@@ -76,6 +53,7 @@ class Device:
         self.connection.up.append(
             connect_packet(
                 version,
+                self.client_id,
                 clean_start=clean_start,
                 expiry_s=scenario.expiry_s if expiry_s is None else expiry_s,
                 receive_maximum=scenario.receive_maximum,
@@ -86,6 +64,54 @@ class Device:
         if self.connection is not None:
             self.connection.has_device = False
             self.connection = None
+
+    def _read(self, connection: SimulatedConnection) -> None:
+        """The next packet."""
+        raise NotImplementedError
+
+    def _connects(self, takeovers: int) -> Iterator[Step]:
+        """takeovers: the weight while it has a connection."""
+        if len(self._gateways.connections) < _MOST_CONNECTIONS and (self.connection is None or self._shared.faults_left):
+            for clean_start in (False, True) if self._shared.scenario.clean_starts else (False,):
+                yield Step(
+                    8 if self.connection is None else takeovers,
+                    f"{self.client_id} connects, clean start {clean_start}",
+                    lambda clean_start=clean_start: self.connect(clean_start=clean_start),
+                )
+
+    def _is_new(self, publish: Publish, name: str) -> bool:
+        """Returns False for a QoS 2 message that the device holds already; holds any other of QoS 2."""
+        if publish.qos < 2:
+            return True
+        held = self._held.get(publish.packet_id)
+        assert held in (None, name), f"{name} under packet id {publish.packet_id}, which the device holds for {held}: lost"
+        self._held[publish.packet_id] = name
+        return held is None
+
+
+class Device(SimulatedDevice):
+    """Keeps to the sessions that the engine has begun: by the connection with which each has begun, the one that it read last."""
+
+    def __init__(self, shared: Shared, account: Account, gateways: Gateways) -> None:
+        super().__init__(CLIENT, shared, gateways)
+        self._account = account
+        self._sessions: set[int] = set()
+        self._session = 0
+
+    # --- what can happen ------------------------------------------------------------------------------------------------------
+
+    def next_steps(self) -> Iterator[Step]:
+        connection, scenario = self.connection, self._shared.scenario
+        if connection is not None and connection.down:
+            yield Step(40, "the device reads and answers", lambda: self._read(connection))
+            yield Step(1, "the device reads, its answer is lost", lambda: self._read(connection, answers=False))
+            if scenario.refusals and connection.version == 5:
+                yield Step(1, "the device refuses", lambda: self._read(connection, reason_code=_QUOTA_EXCEEDED))
+        elif connection is not None and connection.is_over:
+            yield Step(8, "the device finds its socket closed", self.leave)
+        yield from self._connects(2)
+
+    # --- its connections ------------------------------------------------------------------------------------------------------
 
     def session_began(self, connection_id: int) -> None:
         """The engine has begun a new session with this connection."""
@@ -101,7 +127,7 @@ class Device:
         session = max((began for began in self._sessions if began <= connection_id), default=0)
         if session != self._session:
             self._session = session
-            self._received_ids.clear()
+            self._held.clear()
 
     # --- what it reads --------------------------------------------------------------------------------------------------------
 
@@ -115,11 +141,11 @@ class Device:
                 if packet.reason_code:
                     self.leave()
                 elif not packet.session_present:
-                    self._received_ids.clear()
+                    self._held.clear()
             case DisconnectToDevice():
                 self.leave()
             case PubRel():
-                self._received_ids.pop(packet.packet_id, None)
+                self._held.pop(packet.packet_id, None)
                 answer = answer_packet(0x70, packet.packet_id)
                 if answers:
                     connection.unanswered.discard(packet.packet_id)
@@ -140,17 +166,12 @@ class Device:
 
     def _may_refuse(self, publish: Publish) -> bool:
         """True if the device has not accepted this message before."""
-        return publish.qos > 0 and publish.packet_id not in self._received_ids and not self._account.got[_name(publish)]
+        return publish.qos > 0 and publish.packet_id not in self._held and not self._account.got[_name(publish)]
 
     def _take(self, publish: Publish) -> None:
         name = _name(publish)
-        if publish.qos == 2:
-            held = self._received_ids.get(publish.packet_id)
-            assert held in (None, name), f"{name} under packet id {publish.packet_id}, which the device holds for {held}: lost"
-            if held is not None:
-                return
-            self._received_ids[publish.packet_id] = name
-        self._account.received(name)
+        if self._is_new(publish, name):
+            self._account.received(name)
 
 
 def _name(publish: Publish) -> str:

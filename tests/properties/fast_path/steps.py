@@ -1,6 +1,6 @@
 """Has what the parts of a world share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from tests.properties.fast_path.scenario import Scenario
@@ -24,3 +24,15 @@ class Shared:
         self.scenario = scenario
         self.now_ms = _START_MS
         self.faults_left = scenario.faults
+
+
+def do_one(steps: Iterable[Step], choice: int, history: list[str]) -> None:
+    """Does one of the steps. choice: any number; it selects a step by the steps' weights."""
+    steps = list(steps)
+    left = choice % sum(step.weight for step in steps)
+    for step in steps:
+        left -= step.weight
+        if left < 0:
+            history.append(step.name)
+            step.run()
+            return

@@ -19,7 +19,7 @@ from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import Kafka
 from tests.properties.fast_path.routers import Router
 from tests.properties.fast_path.scenario import Scenario
-from tests.properties.fast_path.steps import Shared, Step
+from tests.properties.fast_path.steps import Shared, Step, do_one
 
 
 class World:
@@ -57,15 +57,8 @@ class World:
         yield from self.kafka.next_steps()
 
     def step(self, choice: int) -> None:
-        """Does one step. choice: any number; it selects a step by the steps' weights."""
-        steps = list(self.next_steps())
-        left = choice % sum(step.weight for step in steps)
-        for step in steps:
-            left -= step.weight
-            if left < 0:
-                self.history.append(step.name)
-                step.run()
-                return
+        """choice: any number; it selects a step by the steps' weights."""
+        do_one(self.next_steps(), choice, self.history)
 
     # --- everybody behaves ----------------------------------------------------------------------------------------------------
 

@@ -5,13 +5,13 @@ from functools import partial
 from typing import Final
 
 from sinks.mqtt.codec.packets import PubAck, PubComp, Publish, PubRec, PubRel
+from tests.properties.fast_path.device import SimulatedDevice
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.packets import (
     ConnAckToDevice,
     DisconnectToDevice,
     SubAckToDevice,
     answer_packet,
-    connect_packet,
 )
 from tests.properties.fast_path.simulated_connection import SimulatedConnection
 from tests.properties.fast_path.steps import Shared, Step
@@ -19,27 +19,22 @@ from tests.properties.routing.account import Account, Subscribing
 from tests.properties.routing.scenario import RoutingScenario
 from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
 
-_MOST_CONNECTIONS: Final = 6
 _MOST_PUBLICATIONS: Final = 30
 _MOST_SUBSCRIBINGS: Final = 8
-_GIVES_UP_AFTER_MS: Final = 1_500
 
 
-class RoutingDevice:
-    """connection: its socket; None = it has none. is_accepted: CONNACK was read on it. era: the connection that began its
-    session.
+class RoutingDevice(SimulatedDevice):
+    """is_accepted: CONNACK was read on its connection. era: the connection that began its session.
 
-    _held: names of QoS 2 messages between PUBREC and PUBREL. _own: its QoS 2 publications without PUBREC.
+    _own: its QoS 2 publications without PUBREC.
     """
 
     def __init__(self, client_id: str, shared: Shared, scenario: RoutingScenario, account: Account, gateways: Gateways) -> None:
-        self.client_id = client_id
-        self._shared, self._scenario, self._account, self._gateways = shared, scenario, account, gateways
-        self.connection: SimulatedConnection | None = None
+        super().__init__(client_id, shared, gateways)
+        self._scenario, self._account = scenario, account
         self.is_accepted = False
         self.era = 0
         self._eras: set[int] = set()
-        self._held: dict[int, str] = {}
         self._own: dict[int, tuple[str, str]] = {}
         self._asked: dict[int, Subscribing | tuple[str, int]] = {}
         self._last_id = 0
@@ -55,13 +50,7 @@ class RoutingDevice:
             yield self._step(8, "finds its socket closed", self.leave)
         if connection is not None and self.is_accepted and not connection.is_over:
             yield from self._steps_of_an_accepted_device(connection)
-        if len(self._gateways.connections) < _MOST_CONNECTIONS and (connection is None or self._shared.faults_left):
-            for clean_start in (False, True) if self._scenario.clean_starts else (False,):
-                yield self._step(
-                    8 if connection is None else self._scenario.takeovers,
-                    f"connects, clean start {clean_start}",
-                    lambda clean_start=clean_start: self.connect(clean_start=clean_start),
-                )
+        yield from self._connects(self._scenario.takeovers)
 
     def _steps_of_an_accepted_device(self, connection: SimulatedConnection) -> Iterator[Step]:
         account, scenario = self._account, self._scenario
@@ -84,43 +73,10 @@ class RoutingDevice:
     def _step(self, weight: int, what: str, run: Callable[[], object]) -> Step:
         return Step(weight, f"{self.client_id} {what}", run)
 
-    def goes_on(self) -> bool:
-        """Reads and answers. False: there is nothing to read."""
-        if self.connection is None or not self.connection.is_there or not self.connection.down:
-            return False
-        self._read(self.connection)
-        return True
-
     # --- its connections ------------------------------------------------------------------------------------------------------
 
-    @property
-    def is_cut_off(self) -> bool:
-        return self.connection is None or self.connection.is_over
-
-    def connect(self, *, clean_start: bool) -> None:
-        """Connects on a new socket; unread bytes of the old one are lost."""
-        scenario = self._scenario
-        if self.connection is not None:
-            self._shared.now_ms += _GIVES_UP_AFTER_MS
-            self._shared.faults_left = max(0, self._shared.faults_left - 1)
-            self.connection.down.clear()
-            self.leave()
-        version = scenario.versions[(len(self._gateways.connections) + 1) % len(scenario.versions)]
-        self.connection = self._gateways.open(version)
-        self.connection.up.append(
-            connect_packet(
-                version,
-                self.client_id,
-                clean_start=clean_start,
-                expiry_s=scenario.expiry_s,
-                receive_maximum=scenario.receive_maximum,
-            )
-        )
-
     def leave(self) -> None:
-        if self.connection is not None:
-            self.connection.has_device = False
-            self.connection = None
+        super().leave()
         self.is_accepted = False
         self._asked.clear()
 
@@ -228,13 +184,8 @@ class RoutingDevice:
 
     def _take(self, received: Publish) -> None:
         name = received.payload.decode()
-        if received.qos == 2:
-            held = self._held.get(received.packet_id)
-            assert held in (None, name), f"{name} under packet id {received.packet_id}, which the device holds for {held}: lost"
-            if held is not None:
-                return
-            self._held[received.packet_id] = name
-        self._account.received(self.client_id, self.era, name, received.qos, dup=received.dup)
+        if self._is_new(received, name):
+            self._account.received(self.client_id, self.era, name, received.qos, dup=received.dup)
 
 
 def _publish_packet(connection: SimulatedConnection, topic: str, name: str, packet_id: int | None, *, first_byte: int) -> bytes:

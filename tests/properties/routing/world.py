@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tests.properties.fast_path.steps import Shared, Step
+from tests.properties.fast_path.steps import Shared, Step, do_one
 from tests.properties.routing.account import Account
 from tests.properties.routing.device import RoutingDevice
 from tests.properties.routing.engine import RoutingEngine
@@ -74,15 +74,8 @@ class RoutingWorld:
             yield Step(3, "a backend publishes", self._publish)
 
     def step(self, choice: int) -> None:
-        """Does one step. choice: any number; it selects a step by the steps' weights."""
-        steps = list(self.next_steps())
-        left = choice % sum(step.weight for step in steps)
-        for step in steps:
-            left -= step.weight
-            if left < 0:
-                self.history.append(step.name)
-                step.run()
-                return
+        """choice: any number; it selects a step by the steps' weights."""
+        do_one(self.next_steps(), choice, self.history)
 
     def _publish(self) -> None:
         number, topics = len(self.account.publications), self.scenario.topics
