@@ -229,6 +229,19 @@ def _since(sent_ns: int) -> float | None:
     return latency_ms if 0 <= latency_ms < _LATEST_S * 1_000 else None
 
 
+def acknowledge(buffer: bytes, start: int, body: int, answers: bytearray) -> int:
+    """Adds the PUBACK of a PUBLISH to the answers, if it has QoS 1. Returns the offset of its payload (MQTT 3.1.1).
+
+    start, body: as in `Connection._packet`.
+    """
+    payload = body + 2 + (buffer[body] << 8 | buffer[body + 1])
+    if buffer[start] & 0x06:
+        answers += b"\x40\x02"
+        answers += buffer[payload : payload + 2]
+        payload += 2
+    return payload
+
+
 def connect_packet(client_id: bytes, *, clean: bool) -> bytes:
     """Encodes a CONNECT of MQTT 3.1.1, without keep alive."""
     flags = 0x02 if clean else 0x00

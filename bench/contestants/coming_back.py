@@ -13,7 +13,7 @@ from typing import cast
 
 from bench.contestants.child import Child, Order
 from bench.contestants.contestant import Contestant
-from bench.devices import CONNACK, PUBLISH, SUBACK, Connection, connect_packet, subscribe_packet
+from bench.devices import CONNACK, PUBLISH, SUBACK, Connection, acknowledge, connect_packet, subscribe_packet
 
 DEVICES = 20
 _PREFIX = "returning-"
@@ -79,11 +79,7 @@ class ReturnerConnection(Connection):
     def _packet(self, buffer: bytes, start: int, body: int, end: int, answers: bytearray) -> None:
         kind, device = buffer[start] & 0xF0, self._device
         if kind == PUBLISH:
-            payload = body + 2 + (buffer[body] << 8 | buffer[body + 1])
-            if buffer[start] & 0x06:
-                answers += b"\x40\x02"
-                answers += buffer[payload : payload + 2]
-                payload += 2
+            payload = acknowledge(buffer, start, body, answers)
             device.has_message = True
             if int.from_bytes(buffer[payload : payload + 8]) and not device.arrived_ns:
                 device.arrived_ns = time.time_ns()

@@ -23,6 +23,7 @@ from bench.devices import (
     PUBLISH,
     SUBACK,
     Connection,
+    acknowledge,
     connect_packet,
     percentile,
     run_fast,
@@ -108,11 +109,7 @@ class Subscriber(Connection):
     def _packet(self, buffer: bytes, start: int, body: int, end: int, answers: bytearray) -> None:
         kind, arrivals = buffer[start] & 0xF0, self._arrivals
         if kind == PUBLISH:
-            payload = body + 2 + (buffer[body] << 8 | buffer[body + 1])
-            if buffer[start] & 0x06:
-                answers += b"\x40\x02"
-                answers += buffer[payload : payload + 2]
-                payload += 2
+            payload = acknowledge(buffer, start, body, answers)
             stamp = buffer[payload : payload + 8]
             if stamp in self._seen:
                 arrivals.duplicates += 1
