@@ -30,6 +30,7 @@ def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, conso
     console.print(
         f"the engine was away for {lengths_s or 'no'} s, from the fault to the end of the second micro-batch that began after it"
     )
+    console.print(_standstills(facts))
     if facts.takeovers:
         p50, most = spread(waits(facts.takeovers))
         count = len(facts.takeovers)
@@ -45,6 +46,16 @@ def show(facts: Facts, violations: Sequence[Violation], reader: LogReader, conso
         for line in history(facts, violation, reader):
             console.print(f"  {line}", markup=False, highlight=False, soft_wrap=True)
     console.print(f"{len(violations)} violations", style="bold red" if violations else "bold green")
+
+
+def _standstills(facts: Facts) -> str:
+    alone = [
+        pause
+        for pause in facts.standstills
+        if all(pause.ended_s < outage.began_s or pause.began_s > outage.ended_s for outage in facts.outages)
+    ]
+    longest_s = max((pause.ended_s - pause.began_s for pause in alone), default=0.0)
+    return f"the engine stood still {len(alone)} times although its last fault was over, for {longest_s:.0f} s at most"
 
 
 def history(facts: Facts, violation: Violation, reader: LogReader) -> list[str]:

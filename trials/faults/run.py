@@ -53,6 +53,7 @@ from trials.faults.plan.characters import Keeping, characters
 from trials.faults.plan.faults import Incident, Kind, incidents
 from trials.faults.testbed.busy_loops import busy_loops
 from trials.faults.testbed.fault_injector import FaultInjector
+from trials.faults.testbed.micro_batches import MicroBatches
 from trials.faults.testbed.shape import Shape
 from trials.faults.testbed.testbed import Testbed
 
@@ -104,7 +105,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
     kinds = settings.kinds - testbed.impossible.keys()
     for kind in settings.kinds & testbed.impossible.keys():
         console.print(f"left out: {kind}, because {testbed.impossible[kind]}")
-    injector = FaultInjector(testbed)
+    injector, batches = FaultInjector(testbed), MicroBatches(testbed.engine_dir)
     async with testbed.running():
         with LogReader(testbed.bootstrap_servers) as reader:
             signals = Signals()
@@ -113,6 +114,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
             backend = Backend(testbed.bootstrap_servers, names, seed=settings.seed, rate_per_s=settings.down_per_s)
             campaigns = Campaigns(testbed.bootstrap_servers, names, directory / "campaigns", seed=settings.seed)
             running = [asyncio.create_task(device.run()) for device in devices]
+            watching = asyncio.create_task(batches.watch())
             progress = Progress(devices=devices, backend=backend, campaigns=campaigns, reader=reader, injector=injector)
             try:
                 with busy_loops(settings.busy_loops), Display(progress, settings.seconds, console):
@@ -121,8 +123,9 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
                 refusal = await testbed.until_engine_refuses_a_new_topic()  # 4
                 console.print(f"a topic made anew stops the engine: {refusal}", markup=False)
             finally:
+                batches.look()
                 signals.leave.set()
-                for task in running:
+                for task in (*running, watching):
                     task.cancel()
                 backend.close()
     facts = Facts(
@@ -135,6 +138,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         refused=reader.refused(),
         ended_ids=reader.ended_ids(),
         outages=injector.outages,
+        standstills=batches.standstills(),
         suffered=injector.suffered,
         takeovers=injector.takeovers,
         presence=reader.presence(),

@@ -106,13 +106,13 @@ def _in_time(seen: _Seen, device: DeviceFacts, facts: Facts) -> Iterator[str]:
     for attempt in device.attempts:
         if attempt.accepted_s is None or attempt.will in facts.refused:
             continue
-        due_s, end_s = deadline_s(attempt.accepted_s, WITHIN_S, facts.outages), said_s(attempt, facts.suffered)
+        due_s, end_s = deadline_s(attempt.accepted_s, WITHIN_S, facts.pauses), said_s(attempt, facts.suffered)
         if due_s < end_s and set(seen.between(due_s, end_s)) != {Status.ONLINE}:
             yield f"not online {due_s - attempt.accepted_s:.0f} s after CONNACK and later ({attempt.accepted_s:.3f})"
     for before, following in pairwise([*device.attempts, None]):
         assert before is not None
         assert before.ended_s is not None
-        due_s, end_s = deadline_s(before.ended_s, WITHIN_S, facts.outages), following.began_s if following else inf
+        due_s, end_s = deadline_s(before.ended_s, WITHIN_S, facts.pauses), following.began_s if following else inf
         if due_s < end_s and Status.ONLINE in seen.between(due_s, end_s):
             yield f"online {due_s - before.ended_s:.0f} s after the end of its connection ({before.ended_s:.3f})"
 

@@ -45,7 +45,7 @@ def violations(facts: Facts) -> Iterator[Violation]:
         for attempt in device.attempts:
             yield from _will(device, attempt, logged.get(attempt.will), published[attempt.will], facts)
         yield from _session_present(device, facts.refused, facts.suffered)
-        yield from _ends(device, rows[device.client_id], facts.outages)
+        yield from _ends(device, rows[device.client_id], facts.pauses)
 
 
 def deadline_s(begin_s: float, within_s: float, outages: Iterable[Outage]) -> float:
@@ -85,7 +85,7 @@ def _will(
     def wrong(what: str) -> Violation:
         return Violation(client_id=device.client_id, what=f"{what}; it ended: {attempt.end}", of=attempt.will)
 
-    count, outages = len(published.ids), facts.outages
+    count, outages = len(published.ids), facts.pauses
     if count > 1:
         yield wrong(f"a will was published {count} times")
     if logged is None:

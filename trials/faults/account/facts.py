@@ -280,7 +280,8 @@ class Suffered:
 class Facts:
     """ended_ids: message ids of the dead letters that sessions leave at their end. refused: the wills of connections that the
     session has refused, because it knew a later one or the gateway was wrong about the session; the gateway may have answered
-    them before that (protocol.md, section 7, docs/decisions/0043).
+    them before that (protocol.md, section 7, docs/decisions/0043). outages: after faults. standstills: of the engine, by its
+    reports about micro-batches, whatever the reason.
     """
 
     devices: list[DeviceFacts] = field(default_factory=list)
@@ -292,10 +293,16 @@ class Facts:
     refused: frozenset[bytes] = frozenset()
     ended_ids: frozenset[str] = frozenset()
     outages: list[Outage] = field(default_factory=list)
+    standstills: list[Outage] = field(default_factory=list)
     suffered: list[Suffered] = field(default_factory=list)
     takeovers: list[Takeover] = field(default_factory=list)
     presence: list[SaidPresence] = field(default_factory=list)
     campaigns: list[CampaignFacts] = field(default_factory=list)
+
+    @property
+    def pauses(self) -> list[Outage]:
+        """Returns when the engine did nothing, which makes all that it does late."""
+        return self.outages + self.standstills
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -136,11 +136,12 @@ def test_a_client_is_not_called_offline_while_it_is_connected() -> None:
     assert "not online 28 s after CONNACK and later (300.000)" in history.found()
 
 
-def test_an_outage_of_the_engine_begins_the_time_anew() -> None:
+@pytest.mark.parametrize("kind", ["outages", "standstills"])
+def test_an_outage_of_the_engine_begins_the_time_anew(kind: str) -> None:
     history = History()
     history.come_late(2, WITHIN_S + 10)
     assert history.found()
-    history.facts.outages = [Outage(began_s=BACK_S, ended_s=BACK_S + 15)]
+    setattr(history.facts, kind, [Outage(began_s=BACK_S, ended_s=BACK_S + 15)])
     assert history.found() == []
 
 

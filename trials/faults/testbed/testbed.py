@@ -42,6 +42,7 @@ class Testbed:
     def __init__(self, directory: Path, shape: Shape = Shape.LOCAL) -> None:
         """Raises MissingPrerequisite where Mosquitto is needed and not installed."""
         self.directory = directory
+        self.engine_dir = directory / "engine"
         self.shape = shape
         self._logs = directory / "logs"
         self._logs.mkdir(parents=True, exist_ok=True)
@@ -100,7 +101,7 @@ class Testbed:
         await asyncio.to_thread(ensure_topics, settings)
         to_broker = self._ports if self._broker is None else {end: proxy.port for end, proxy in self._proxies.items()}
         master = "" if self._cluster is None else self._cluster.url
-        commands = engine_commands(self.shape, self.directory / "engine", master)
+        commands = engine_commands(self.shape, self.engine_dir, master)
         options = ["--standby"] if len(commands) > 1 else []
         engines = tuple(commands)
         commands |= end_commands(self.shape, to_broker)
@@ -177,7 +178,7 @@ class Testbed:
         first: list[tuple[float, int]] = []
 
         def works() -> float | None:
-            batch = last_progress(self.directory / "engine")
+            batch = last_progress(self.engine_dir)
             began_s = 0.0 if batch is None else datetime.fromisoformat(batch.started).timestamp()
             if batch is None or began_s <= since_s or not self.working_engine:
                 return None
