@@ -1,7 +1,7 @@
 """A client with paho-mqtt that subscribes and publishes, and waits for each answer."""
 
 import threading
-from typing import Any
+from typing import Any, Self
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
@@ -20,12 +20,15 @@ class PahoSubscriber:
 
     Args:
         keeps_session: Its session outlives the connection by an hour.
+        manual_ack: A test acknowledges what it receives, with `client.ack`.
 
     Attributes:
         messages: What it has received, in order.
     """
 
-    def __init__(self, address: tuple[str, int], client_id: str, level: int = 5, *, keeps_session: bool = False) -> None:
+    def __init__(
+        self, address: tuple[str, int], client_id: str, level: int = 5, *, keeps_session: bool = False, manual_ack: bool = False
+    ) -> None:
         self.messages: list[paho.MQTTMessage] = []
         self._level = level
         self._answered: dict[int, Any] = {}
@@ -36,14 +39,16 @@ class PahoSubscriber:
             properties.SessionExpiryInterval = 3_600 if keeps_session else 0
             options = {"clean_start": not keeps_session, "properties": properties}
         clean = {} if level == 5 else {"clean_session": not keeps_session}
-        self.client = paho.Client(CallbackAPIVersion.VERSION2, client_id=client_id, protocol=VERSION_OF_LEVEL[level], **clean)
+        self.client = paho.Client(
+            CallbackAPIVersion.VERSION2, client_id=client_id, protocol=VERSION_OF_LEVEL[level], manual_ack=manual_ack, **clean
+        )
         self.client.on_message = lambda client, data, message: self.messages.append(message)
         self.client.on_connect = lambda client, data, flags, reason, properties: self._connected.set()
         self.client.on_subscribe = lambda client, data, mid, reasons, properties: self._note(mid, reasons)
         self.client.on_unsubscribe = lambda client, data, mid, reasons, properties: self._note(mid, reasons)
         self._address, self._options = address, options
 
-    def __enter__(self) -> "PahoSubscriber":
+    def __enter__(self) -> Self:
         self._connected.clear()
         self.client.connect(*self._address, **self._options)
         self.client.loop_start()
