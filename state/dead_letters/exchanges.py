@@ -163,23 +163,23 @@ def _words(key: str) -> list[str]:
 
 def _fits(pattern: list[str], words: list[str]) -> bool:
     """Returns True if the words match the pattern. It tracks all positions reached, so that no pattern causes backtracking."""
-    reached = _past_hashes(pattern, {0})
+    reached = past_wildcards(pattern, {0}, "#")
     for word in words:
         here = [position for position in reached if position < len(pattern)]
         following = {position for position in here if pattern[position] == "#"}
         following |= {position + 1 for position in here if pattern[position] in ("*", word) and pattern[position] != "#"}
-        reached = _past_hashes(pattern, following)
+        reached = past_wildcards(pattern, following, "#")
         if not reached:
             return False
     return len(pattern) in reached
 
 
-def _past_hashes(pattern: list[str], positions: set[int]) -> set[int]:
-    """Adds the positions behind each `#`, which may match no word."""
+def past_wildcards(pattern: list[str], positions: set[int], wildcard: str) -> set[int]:
+    """Adds the positions behind each wildcard, which may match nothing."""
     reached = set(positions)
     for position in positions:
         following = position
-        while following < len(pattern) and pattern[following] == "#":
+        while following < len(pattern) and pattern[following] == wildcard:
             following += 1
             reached.add(following)
     return reached

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from state.dead_letters.exchanges import CLIENT_PLACEHOLDER, DEAD_LETTERS, DEFAULT_EXCHANGE, Exchanges
+from state.dead_letters.exchanges import CLIENT_PLACEHOLDER, DEAD_LETTERS, DEFAULT_EXCHANGE, Exchanges, past_wildcards
 from state.model import DEAD_LETTERED, ClientId, Outcome
 from state.setting import NEVER_MS, Setting
 
@@ -162,13 +162,13 @@ def _listed(patterns: tuple[str, ...]) -> str:
 def _covers(wide: list[str], narrow: list[str]) -> bool:
     reached = {0}  # positions of `wide` that the read part of `narrow` can have reached
     for part in narrow:
-        reached = _past_stars(wide, reached)
+        reached = past_wildcards(wide, reached, "*")
         reached = {
             position if wide[position] == "*" else position + 1
             for position in reached
             if position < len(wide) and _matches_part(wide[position], part)
         }
-    return len(wide) in _past_stars(wide, reached)
+    return len(wide) in past_wildcards(wide, reached, "*")
 
 
 def _matches_part(wide: str, part: str) -> bool:
@@ -181,13 +181,3 @@ def _matches_part(wide: str, part: str) -> bool:
     if len(wide) > 1 and len(part) == 1 and part != "?":
         return fnmatch.fnmatchcase(part, wide)
     return wide == part
-
-
-def _past_stars(wide: list[str], positions: set[int]) -> set[int]:
-    reached = set(positions)
-    for position in positions:
-        following = position
-        while following < len(wide) and wide[following] == "*":
-            following += 1
-            reached.add(following)
-    return reached
