@@ -20,6 +20,12 @@ from streaming.config.settings import Settings, load_settings
 ODD_NAME = "a b'c\"d,e\\f%20g ü$x#&{y}[z]*?~:@!"
 
 
+@pytest.fixture(autouse=True)
+def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port that is taken stays taken here."""
+    monkeypatch.setattr("inflight.local.start_checks._FREE_WITHIN_S", 0.1)
+
+
 @pytest.fixture
 def refused(tmp_path: Path) -> Callable[..., list[str]]:
     """The problems of `inflight up` with some settings on a directory that would do."""

@@ -37,6 +37,7 @@ def test_it_serves_the_page_until_it_is_stopped_also_when_nothing_runs(tmp_path:
 
 def test_a_port_in_use_or_turned_off_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inflight.cli.logs.configure_logging", lambda **_: None)  # it is for processes, and these are the tests'
+    monkeypatch.setattr("inflight.local.start_checks._FREE_WITHIN_S", 0.1)
     off = CliRunner().invoke(app, ["console", "--set", "console.port=-1"])
     assert off.exit_code == 2
     assert "console.port = -1" in off.output
