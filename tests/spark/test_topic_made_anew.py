@@ -9,7 +9,6 @@ import pytest
 from kafka import KafkaAdminClient
 
 from streaming.config.settings import Settings
-from streaming.engine.lifecycle.losses import Losses
 from streaming.topics import ensure_topics
 from tests.spark.child_engine import Engine, engine
 from tests.spark.engine_topics import EngineTopics
@@ -69,24 +68,6 @@ def test_no_record_of_a_topic_made_anew_is_skipped(kafka: SharedKafka, tmp_path:
     with engine(settings) as second:
         await_receipts(topics, new)
         assert second.stop() == 0
-
-
-def test_sessions_go_on_after_both_topics_were_made_anew(kafka: SharedKafka, tmp_path: Path) -> None:
-    topics = EngineTopics(kafka, "both-anew")
-    settings = topics.settings(tmp_path)
-    with engine(settings) as first:
-        topics.connect(1)
-        topics.deliver(b"1", before=0)
-        assert first.stop() == 0
-    settings["topics"] |= {"partitions": {"messages": 2}}  # fewer than before
-    for name in ("both-anew.messages", "both-anew.events"):
-        make_anew(settings, name)
-    topics = EngineTopics(kafka, "both-anew")  # a backend that knows the new partitions
-    for number, options in ((2, ["accept-loss"]), (3, [])):
-        with engine(settings, *options) as next_one:
-            topics.deliver(b"%d" % number, before=number - 1)  # the session is still connected
-            assert next_one.stop() == 0
-    assert str(Losses.read(tmp_path)).count("an unknown number of both-anew.") == 2
 
 
 def test_a_checkpoint_of_another_kafka_is_refused_at_once(kafka: SharedKafka, tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from sinks.bridge.settings import Acknowledgement, PresenceSource
 from state.commands import SendPublish
-from state.events import ClientConnected, ConnectionLost, PubAckReceived, PubCompReceived
+from state.events import ClientConnected, PubAckReceived, PubCompReceived
 from state.model import QoS
 from tests.integration.bridge.bridge_fakes import BridgeUnderTest, running_bridge
 from tests.support.mosquitto import Mosquitto, needs_mosquitto
@@ -150,41 +149,12 @@ def test_what_one_bridge_publishes_is_no_publication_for_another(mosquitto: Mosq
         assert [record.value for record in second.kafka.uplink("round")] == [b"the device's own"]
 
 
-def test_a_device_that_dies_goes_offline_by_its_will(mosquitto: Mosquitto) -> None:
-    with running_bridge(port=mosquitto.port) as bridge:
-        with paho(mosquitto, "mortal"):
-            bridge.kafka.wait_for("mortal", ClientConnected)
-        bridge.kafka.wait_for("mortal", ConnectionLost)
-
-
 def test_a_later_bridge_learns_who_is_there_from_retained_messages(mosquitto: Mosquitto) -> None:
     with paho(mosquitto, "early"):
         with running_bridge(port=mosquitto.port) as first:
             first.kafka.wait_for("early", ClientConnected)
         with running_bridge(port=mosquitto.port) as second:
             second.kafka.wait_for("early", ClientConnected)
-
-
-def test_in_broker_mode_any_device_will_do(mosquitto: Mosquitto) -> None:
-    with running_bridge(
-        port=mosquitto.port, acknowledgement=Acknowledgement.BROKER, presence=PresenceSource.ALWAYS, clients=("dumb",)
-    ) as bridge:
-        bridge.kafka.wait_for("dumb", ClientConnected)
-        send(bridge, "dumb", 1, qos=1)
-        send(bridge, "dumb", 2, qos=2)
-        bridge.kafka.wait_for("dumb", PubAckReceived)
-        bridge.kafka.wait_for("dumb", PubCompReceived)
-
-
-def test_publications_made_while_no_bridge_is_there_are_kept_by_the_broker(tmp_path: Path) -> None:
-    with started(tmp_path) as broker:
-        with running_bridge(port=broker.port):
-            pass
-        for number in range(3):
-            publish(broker, "devices/d9/up/t", f"{number}")
-        with running_bridge(port=broker.port) as bridge:
-            wait_until(lambda: len(bridge.kafka.uplink()) == 3, "three publications")
-            assert [record.value for record in bridge.kafka.uplink()] == [b"0", b"1", b"2"]
 
 
 def test_publications_that_a_bridge_lost_come_to_the_next_one(tmp_path: Path) -> None:

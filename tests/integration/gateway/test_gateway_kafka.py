@@ -247,12 +247,6 @@ def test_a_later_gateway_reports_the_connections_that_are_gone(settings: Gateway
         assert len(engine.of("d1", ConnectionLost)) == 1, "what the first gateway carried out is not read again"
 
 
-def test_a_topic_that_does_not_exist_is_named_at_start(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(topic_partitions, "_METADATA_TIMEOUT_S", 3.0)
-    with pytest.raises(Exception, match="nowhere"), running(replace(settings, uplink_topic="nowhere")):
-        pass
-
-
 @pytest.mark.faults
 def test_a_broker_that_is_away_costs_only_the_connections_that_wrote(
     mortal_broker: EmbeddedKafka, settings: GatewaySettings
