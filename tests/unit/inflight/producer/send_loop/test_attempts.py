@@ -3,11 +3,8 @@
 import itertools
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from inflight.producer.model import Attempt, Cause
-from state.settings import BackoffSettings
 from tests.unit.inflight.producer.send_loop.loop_bench import EPOCH_MS, Bench, causes
 
 
@@ -94,30 +91,6 @@ def test_what_waits_behind_a_cancellation_is_still_throttled() -> None:
     bench.open()
     bench.run_until(500)
     assert bench.generation.ids == ["cancel m"]
-
-
-@given(
-    st.text("abc", min_size=1, max_size=5),
-    st.builds(
-        BackoffSettings,
-        initial_ms=st.integers(1, 5_000),
-        multiplier=st.floats(1.0, 4.0),
-        jitter=st.floats(0.0, 0.5),
-        max_ms=st.integers(5_000, 20_000),
-    ),
-)
-def test_waits_of_a_message_are_the_same_each_time_and_within_bounds(message_id: str, backoff: BackoffSettings) -> None:
-    histories = []
-    for _ in range(2):
-        bench = Bench(max_attempts=8, backoff=backoff)
-        bench.throttle("client")
-        bench.send(message_id)
-        bench.run_until(200_000)
-        histories.append(bench.failure(message_id).attempts)
-    assert histories[0] == histories[1]
-    waits = [attempt.wait_ms for attempt in histories[0]]
-    assert waits[0] == backoff.initial_ms
-    assert all(wait <= backoff.max_ms * (1 + backoff.jitter) + 1 for wait in waits)
 
 
 def test_timers_of_confirmed_messages_do_not_pile_up(bench: Bench) -> None:

@@ -65,20 +65,6 @@ def test_other_clients_are_not_slowed_by_a_throttled_one(bench: Bench) -> None:
     assert bench.generation.ids == ["free"]
 
 
-def test_messages_of_one_client_keep_their_order_through_throttling() -> None:
-    bench = Bench(max_attempts=50)
-    bench.throttle("client")
-    for number in range(20):
-        bench.send(f"m{number:02}")
-        bench.run_until(bench.now_ms + 170)
-    bench.throttle("client", None)
-    for number in range(20, 30):
-        bench.send(f"m{number:02}")
-        bench.run_until(bench.now_ms + 170)
-    bench.run_until(bench.now_ms + 200_000)
-    assert bench.generation.ids == [f"m{number:02}" for number in range(30)]
-
-
 def test_a_thousand_waiting_messages_can_all_fail_at_once() -> None:
     bench = Bench(max_attempts=2)
     bench.throttle("client")

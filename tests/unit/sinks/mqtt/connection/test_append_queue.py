@@ -155,19 +155,6 @@ def test_the_queue_is_full_while_too_many_publications_are_unanswered() -> None:
     assert not appends.owes_answers
 
 
-def test_a_publication_counts_until_its_answer_is_written() -> None:
-    appends = queue()
-    first, second = Append(b"1", b"A", counts=True), Append(b"2", b"B", counts=True)
-    appends.add(first)
-    appends.add(second)
-    appends.settle(second, confirmed=True)
-    answers(appends)
-    assert appends.unanswered == 2
-    appends.settle(first, confirmed=True)
-    answers(appends)
-    assert appends.unanswered == 0
-
-
 def test_waiting_answers_count_for_the_limit_of_all_connections() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_bytes=10_000))
     first, second = AppendQueue(GatewaySettings(), total), AppendQueue(GatewaySettings(), total)

@@ -169,13 +169,6 @@ class TestRefusing:
         assert (refusals(harness), holds(harness)) == ({}, {"waiting": 2})
         assert harness.send(ack(0x40, 1)) == written(2) + sent(0, qos=0), "QoS 0 needs no slot"
 
-    def test_qos_0_needs_no_slot(self) -> None:
-        harness = granted()
-        for packet_id in (1, 2):
-            send_publish(harness, packet_id)
-        assert offer(harness, 5, qos=0) == sent(0, qos=0)
-        assert harness.last(FastSent).packet_id == 0
-
     def test_a_device_that_does_not_read_gets_nothing_new(self) -> None:
         harness = granted()
         harness.feed("writing_blocked", True)
@@ -199,13 +192,6 @@ class TestRefusing:
         harness = granted(limits=limits)
         assert offer(harness, 5, ("user-a", b"\x00")) == b""
         assert refusals(harness) == {"invalid": 1}
-
-    def test_a_repetition_of_an_accepted_message_is_left_to_the_session(self) -> None:
-        harness = granted()
-        offer(harness, 5, ("message-id", b"m"))
-        grant(harness, 4, is_snapshot=True)
-        assert offer(harness, 6, ("message-id", b"m")) == b""
-        assert refusals(harness) == {"repetition": 1}
 
     def test_kafkas_silence_stops_the_fast_path_of_a_connection(self) -> None:
         harness = granted(max_unconfirmed_appends=2, accept={"send_quota": 9})

@@ -59,11 +59,6 @@ class TestPublications:
         harness.last(ConnectionLost)
         assert harness.uplink == []
 
-    def test_qos_0_is_recorded_and_not_answered(self) -> None:
-        harness = connected()
-        assert harness.send(publish("a", b"x")) == b""
-        assert len(harness.uplink) == 1
-
     def test_answers_keep_the_order_of_the_requests(self) -> None:
         """[MQTT-4.6.0-2]"""
         harness = connected()
@@ -94,10 +89,6 @@ class TestPublications:
     def test_an_unknown_pubrel_is_completed_with_0x92(self) -> None:
         assert connected(5).send(ack(0x62, 9)) == bytes.fromhex("7003000992")
         assert connected(4).send(ack(0x62, 9)) == ack(0x70, 9)
-
-    def test_packet_ids_awaiting_rel_come_from_the_session(self) -> None:
-        harness = connected(5, accept={"awaiting_rel": (9,)})
-        assert harness.send(ack(0x62, 9)) == ack(0x70, 9)
 
     def test_packet_ids_that_the_session_dropped_are_unknown(self) -> None:
         harness = connected(5, accept={"awaiting_rel": (8, 9)})
