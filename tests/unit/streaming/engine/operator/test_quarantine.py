@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from state.activation import Activation
-from state.commands import AcceptConnection, CloseConnection, SendPublish
+from state.commands import CloseConnection
 from state.dead_letters import quarantine
-from state.events import ClientConnected, PubAckReceived, PublishReceived, PubRelReceived, RestoreRequested
+from state.events import ClientConnected, PubAckReceived, RestoreRequested
 from state.session import Session
 from streaming.engine.operator import session_operator, state_row
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION, STATE_ROW_VERSION
@@ -139,36 +139,6 @@ def test_the_same_micro_batch_executed_again_gives_the_same_bytes(bug: pytest.Mo
         state = group_state(host.value, now_ms=NOW + 1)
         answers.append((session_operator.SessionOperator(SETTINGS).activate(("c",), order, state), tuple(state.get)))
     assert answers[0] == answers[1]
-
-
-def test_restore_applies_the_events_of_the_quarantine(bug: pytest.MonkeyPatch) -> None:
-    bug.undo()
-    host = in_flight(b"1", b"2")
-    host.run(host.event(PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"before")))
-    bug.setattr(Session, "_pass_time", failing)
-    records = host.run(
-        host.event(PubAckReceived(connection_id=1, packet_id=1)),
-        host.event(PubRelReceived(connection_id=1, packet_id=5)),
-        host.event(PublishReceived(connection_id=1, packet_id=5, topic="up", payload=b"after")),
-        now_ms=NOW + 1,
-    )
-    assert quarantined(host)
-    assert of(records, "uplink") == []
-    assert of(host.run(host.event(RestoreRequested()), now_ms=NOW + 2), "dead-letters") == []
-    assert quarantined(host), "it fails still"
-    bug.undo()
-    again = ClientConnected(connection_id=2, commands_partition=0, clean_start=False, session_expiry_interval_s=60)
-    records = host.run(host.event(RestoreRequested()), host.event(again), host.message(b"3"), now_ms=NOW + 3)
-    assert [record["value"] for record in of(records, "uplink")] == [b"after"], "a new publication, because 5 had been released"
-    assert outcomes(records) == {"1": "delivered"}
-    accept, second, third = commands(records)
-    assert isinstance(accept, AcceptConnection)
-    assert accept.session_present
-    assert isinstance(second, SendPublish)
-    assert (second.payload, second.dup, third.payload) == (b"2", True, b"3")
-    assert host.value is not None
-    assert host.value[:2] == (STATE_ROW_VERSION, True)
-    assert host.timer_ms == NOW + 3 + RETRY_MS
 
 
 def test_a_row_of_a_newer_version_is_restored_by_the_version_that_wrote_it(monkeypatch: pytest.MonkeyPatch) -> None:
