@@ -19,6 +19,7 @@ from inflight.presence.table import PresenceTable
 from inflight.running_up import kafka_of_running_up
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, headers_of, new_client
 from sinks.kafka.security.librdkafka_client import from_python_names
+from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
 from sinks.routing.log_ends import END, Partition, log_offsets
 from state.errors import UnreadableRecord
 from state.model import ClientId
@@ -32,7 +33,7 @@ class Presence:
     """Reads `inflight.presence`. Use it from one thread, and close it, or use it as a context manager.
 
     The first call that needs the clients reads the topic from its beginning, later ones what is new. A reader that fails may be
-    used again.
+    used again. When the topic was deleted and created again, what is known of a client holds until its next record.
 
     bootstrap_servers: `host:port`, several separated by commas; None = that of the `inflight up` that runs on `var/inflight` in
     the working directory, or on $INFLIGHT__ENGINE__DATA_DIR. topic: `PREFIX.presence`. timeout_s: how long one call may take.
@@ -66,10 +67,9 @@ class Presence:
             "fetch.wait.max.ms": 100,
             "fetch.error.backoff.ms": 100,
         }
-        servers = bootstrap_servers or kafka_of_running_up()
-        self._consumer = new_client(
-            Consumer, client_config(servers, from_python_names(kafka_options or {}), self._errors, config)
-        )
+        servers, options = bootstrap_servers or kafka_of_running_up(), from_python_names(kafka_options or {})
+        self._consumer = new_client(Consumer, client_config(servers, options, self._errors, config))
+        self._ids = TopicIdWatch([topic], servers, options)
 
     def read(self) -> dict[ClientId, ClientPresence]:
         """Returns all clients that have a session, online and offline, as they are now."""
@@ -113,12 +113,18 @@ class Presence:
             left_s = _POLL_S if timeout_s is None else quiet_since_s + timeout_s - time.monotonic()
             if left_s <= 0:
                 return
+            try:
+                self._ids.check()
+            except TopicRecreated:
+                self._begin_anew()
             self._poll(min(left_s, _POLL_S))
 
     def _catch_up(self) -> None:
         """Reads all that the topic has now."""
         deadline_s = time.monotonic() + self._timeout_s
         self._assign()
+        if self._ids.ask():
+            self._begin_anew()
         ends = log_offsets(self._consumer, self._positions, END)
         while not all(self._positions[partition] >= end for partition, end in ends.items()):
             if time.monotonic() > deadline_s:
@@ -140,6 +146,12 @@ class Presence:
         if new:
             self._consumer.incremental_assign([TopicPartition(self._topic, number, OFFSET_BEGINNING) for number in new])
             self._positions |= {(self._topic, number): 0 for number in new}
+
+    def _begin_anew(self) -> None:
+        """Reads a topic from its beginning that was deleted and created again. Records that are read twice change nothing."""
+        self._consumer.unassign()
+        self._positions = {}
+        self._assign()
 
     def _poll(self, timeout_s: float) -> None:
         for message in self._consumer.consume(_MOST_RECORDS, timeout_s):

@@ -2,6 +2,9 @@
 
 The offset of a record is stored after the body of the loop has ended for it, and librdkafka commits stored offsets every second,
 before a partition moves, and at `close`. So a record is given out at least once, whatever ends the process.
+
+A topic that was deleted and created again is read from its beginning by another consumer. Kafka deletes the commits of a topic
+with it, and a commit that comes later is of the old one.
 """
 
 import asyncio
@@ -15,13 +18,14 @@ from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
 from inflight.readers.recent_ids import RecentIds
 from inflight.running_up import kafka_of_running_up
 from sinks.kafka.group_consumer import check_consumer_error, is_committed_later
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
 from sinks.kafka.security.librdkafka_client import from_python_names
+from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
 from state.errors import InflightError, UnreadableRecord
 
 T = TypeVar("T")
@@ -83,9 +87,11 @@ class GroupStream(ABC, Generic[T]):
             "fetch.error.backoff.ms": 100,
             "queued.max.messages.kbytes": 16_384,
         }
-        servers = bootstrap_servers or kafka_of_running_up()
-        self._client: Any = new_client(Consumer, client_config(servers, from_python_names(kafka_options), self._errors, config))
+        servers, options = bootstrap_servers or kafka_of_running_up(), from_python_names(kafka_options)
+        self._config = client_config(servers, options, self._errors, config)
+        self._client: Any = new_client(Consumer, self._config)
         self._client.subscribe([topic])
+        self._ids = TopicIdWatch([topic], servers, options)
 
     @abstractmethod
     def _values_in(self, message: Any) -> Iterable[T]:
@@ -231,6 +237,10 @@ class GroupStream(ABC, Generic[T]):
         """Fetches one record, if there is one within the time. Raises KafkaFailed when a new reader is the cure."""
         self._check_open()
         try:
+            self._ids.check()
+        except TopicRecreated:
+            self._begin_anew()
+        try:
             message = self._client.poll(timeout_s)
         except KafkaException as error:
             raise self._errors.failed(self._topic, error) from error
@@ -241,6 +251,22 @@ class GroupStream(ABC, Generic[T]):
             check_consumer_error(wrong, self._topic, self._log_throttle)
         else:
             self._fetched = message
+
+    def _begin_anew(self) -> None:
+        """Reads the topic from its beginning. Values that the loop has, and those left of their record, stay."""
+        self._read.clear()
+        self._client.close()
+        self._client = new_client(Consumer, {**self._config, "auto.offset.reset": "earliest"})
+        begun: set[int] = set()
+
+        def begin(client: Any, partitions: list[TopicPartition]) -> None:
+            """Begins a partition that comes for the first time with its oldest record, and another one where it is committed."""
+            for one in partitions:
+                one.offset = OFFSET_STORED if one.partition in begun else OFFSET_BEGINNING
+            begun.update(one.partition for one in partitions)
+            client.incremental_assign(partitions)
+
+        self._client.subscribe([self._topic], on_assign=begin)
 
     def _check_open(self) -> None:
         if self._is_closed:

@@ -3,12 +3,14 @@
 import threading
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, partition_bounds, reason_of
+from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
 
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -22,7 +24,8 @@ _log: Final = structlog.get_logger(__name__)
 class TopicFollower:
     """Hands every record that is written after `start` to `handle`, on a thread of its own.
 
-    A lost connection, or a consumer that fails, skips nothing. Partitions that are added later are read from their beginning.
+    A lost connection, or a consumer that fails, skips nothing. Partitions that are added later are read from their beginning, and
+    so is a topic that was deleted and created again; some of its records may be handed over twice.
 
     handle: Gets a message of librdkafka. What it raises is logged, and the next record follows.
     """
@@ -34,6 +37,7 @@ class TopicFollower:
         self._handle = handle
         self._errors = ClientErrors()
         self._config = reading_config(topic, bootstrap_servers, options, self._errors)
+        self._ids = partial(TopicIdWatch, [topic], bootstrap_servers, options)
         self._next: dict[int, int] = {}
         """The offset of the next record of each partition."""
         self._starting = threading.Lock()
@@ -64,19 +68,23 @@ class TopicFollower:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
+        ids = self._ids()
         while not self._stopping.is_set():
             try:
-                self._follow()
+                self._follow(ids)
+            except TopicRecreated:
+                self._next = {}
             except Exception as error:  # noqa: BLE001 - whatever it is, a new consumer continues where this one stopped
                 _log.warning("follower_failed", topic=self._topic, error=str(error) or repr(error))
             self._stopping.wait(_PAUSE_S)
 
-    def _follow(self) -> None:
+    def _follow(self, ids: TopicIdWatch) -> None:
         client = new_client(Consumer, self._config)
         try:
             client.assign([TopicPartition(self._topic, number, offset) for number, offset in self._next.items()])
-            look_s = time.monotonic() + _NEW_PARTITIONS_S
+            look_s = time.monotonic() + _NEW_PARTITIONS_S if self._next else 0
             while not self._stopping.is_set():
+                ids.check()
                 for message in client.consume(_MOST_RECORDS, _POLL_S):
                     if (wrong := message.error()) is not None:
                         check_error(wrong)

@@ -112,4 +112,6 @@ class Uplink(GroupStream[UplinkMessage]):
         return (read,) if not self._filters or any(topic_matches(each, read.topic) for each in self._filters) else ()
 
     def _identity(self, value: UplinkMessage) -> Hashable:
-        return value.inflight_id
+        where = position(self._topic, value.partition, value.offset)
+        # A record without an id is called by its position, which comes again after the topic was recreated.
+        return value.inflight_id if value.inflight_id != where else (where, value.received_ms)

@@ -1,8 +1,8 @@
 """Reads one topic as a member of a consumer group, on librdkafka. One thread calls all methods.
 
 Partitions move one by one (cooperative rebalancing). The offset from which a partition is read is fixed when the partition comes,
-and reported with it (`changes`). From there on every record is read. When the log does not have one any more, the consumer fails,
-and its successor begins anew.
+and reported with it (`changes`). From there on every record is read. When the log does not have one any more, or the topic was
+deleted and created again, the consumer fails, and its successor begins anew.
 """
 
 from collections import deque
@@ -22,6 +22,7 @@ from sinks.kafka.librdkafka import (
     partition_bounds,
     reason_of,
 )
+from sinks.kafka.topic_ids import TopicIdWatch
 
 _log: Final = structlog.get_logger(__name__)
 _ANSWER_S: Final = 10.0
@@ -174,6 +175,7 @@ class GroupConsumer:
         theirs = client_config(bootstrap_servers, options, self._failures, config)
         # A reader has promised to see every record: it must not skip one silently.
         self._client: Any = new_client(Consumer, {**theirs, "auto.offset.reset": "error"})
+        self._ids = TopicIdWatch([topic], bootstrap_servers, options)
         self._client.subscribe([topic], on_assign=self._assign, on_revoke=self._revoke, on_lost=self._revoke)
 
     def poll(self, timeout_s: float, most: int) -> dict[int, list[ConsumedRecord]]:
@@ -181,6 +183,7 @@ class GroupConsumer:
 
         Raises MemberFenced; KafkaFailed when another consumer is the cure.
         """
+        self._ids.check()
         messages = polled(self._client, timeout_s, most)
         if self._broken is not None:
             raise self._broken

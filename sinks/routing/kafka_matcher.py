@@ -7,7 +7,8 @@
 4. When Kafka has confirmed all records of a poll, commit its offsets.
 
 A failure costs time only: all clients are given up, and new ones begin at the committed offsets. What is routed twice by that has
-the same source and mark, by which sessions recognize it.
+the same source and mark, by which sessions recognize it. A topic that was deleted and created again is another source: it is
+routed from its beginning, without what was routed before that was noticed.
 """
 
 import asyncio
@@ -19,14 +20,14 @@ from functools import partial
 from typing import Any, Final
 
 import structlog
-from confluent_kafka import Consumer, KafkaException, TopicCollection
-from confluent_kafka.admin import AdminClient
+from confluent_kafka import Consumer, KafkaException
 
 from sinks.health import UnmetCondition
 from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.kafka.topic_ids import TopicIdWatch
 from sinks.kafka.topic_partitions import TopicMissing
 from sinks.routing.log_ends import END, Partition, log_offsets
 from sinks.routing.matcher import Matcher, PublicationSource
@@ -35,6 +36,7 @@ from sinks.routing.routed_writer import PublicationPosition, ReadBatch, RoutedWr
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.source_consumer import SourceConsumer
+from sinks.routing.source_topics import SourceTopics
 from sinks.routing.table_reader import TableListener, TableReader
 from state.errors import UnreadableRecord
 from state.model import ClientId
@@ -89,6 +91,7 @@ class KafkaMatcher:
         self._config = partial(client_config, host.bootstrap_servers, host.kafka_options)
         self.reader = TableReader(self.tables, settings, host, self.counters, now_ms=self._now_ms)
         self._too_large: set[PublicationPosition] = set()
+        self._sources: SourceTopics | None = None
         self.has_joined = False
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="inflight-matcher", daemon=True)
@@ -160,7 +163,13 @@ class KafkaMatcher:
         return True
 
     def _route_publications(self) -> None:
-        errors = ClientErrors()
+        errors, settings = ClientErrors(), self._settings
+        sources = settings.uplink_topic, settings.publications_topic, settings.subscriptions_topic
+        self._sources = self._sources or SourceTopics(
+            TopicIdWatch(sources, self._host.bootstrap_servers, self._host.kafka_options)
+        )
+        self._sources.ask()
+        self._too_large = {position for position in self._too_large if position.topic not in self._sources.recreated}
         asking = new_client(Consumer, {**self._config(errors), "group.id": self._settings.group_id})
         writer = RoutedWriter(self._host, self.counters, self._own_clock, self._too_large)
         routing: _Routing | None = None
@@ -171,6 +180,7 @@ class KafkaMatcher:
                 self.reader,
                 self.tables,
                 self.counters,
+                self._sources,
                 asking=asking,
                 errors=errors,
                 writer=writer,
@@ -196,6 +206,7 @@ class _Routing:
         reader: TableReader,
         tables: RoutingTables,
         counters: MatcherCounters,
+        topics: SourceTopics,
         *,
         asking: Any,
         errors: ClientErrors,
@@ -209,6 +220,7 @@ class _Routing:
         self._asking = asking
         self._errors = errors
         self._writer = writer
+        self._topics = topics
         self._counts = partition_counts(asking, settings, errors)
         self._matcher = Matcher(
             tables,
@@ -218,7 +230,7 @@ class _Routing:
             retained_partitions=self._counts[settings.retained_topic],
             now_ms=now_ms,
         )
-        self._sources = self._describe(client_config(host.bootstrap_servers, host.kafka_options, errors))
+        self._sources = self._describe()
         self._positions: dict[Partition, int] = {}
         self._generation = tables.generation
         self._check_again_s = time.monotonic() + _CHECK_S
@@ -227,19 +239,23 @@ class _Routing:
             host,
             group_id=settings.group_id,
             begins_at_end={settings.uplink_topic: True, settings.publications_topic: False, settings.subscriptions_topic: False},
+            ids=dict(topics.ids),
+            partitions=self._sources,
+            recreated=topics.recreated,
             asking=asking,
             before_revoke=self._finish,
         )
 
     def run(self) -> None:
         """Routes what one poll returns. Raises KafkaFailed, MemberFenced."""
+        self._topics.check()
         self._rest()
         batches = self.consumer.poll(_UNCONFIRMED_POLL_S if self._writer.has_unconfirmed else _POLL_S, _MOST_RECORDS)
         if batches:
             self._route(batches)
         else:
             self._writer.poll()
-        self.consumer.finished(self._writer.finished())
+        self._note_finished()
         self.consumer.commit()
         now_s = time.monotonic()
         if now_s >= self._count_again_s:
@@ -270,7 +286,8 @@ class _Routing:
             self._await_tables(with_retained=bool(asks))
         for partition, records in batches.items():
             if partition[0] != self._settings.subscriptions_topic:
-                self._match(self._sources[partition], records, batch)
+                self._match(self._sources[partition], self._unrouted(partition, records), batch)
+                self._topics.note_routed(partition, records)
         for source, offset, client_id, asked in asks:
             with self._tables.lock:
                 self._check_tables()
@@ -278,6 +295,10 @@ class _Routing:
             for routed in answer:
                 self._writer.write(routed, batch, PublicationPosition(source.topic, source.partition, offset))
         self._writer.end(batch)
+
+    def _unrouted(self, partition: Partition, records: list[ConsumedRecord]) -> list[ConsumedRecord]:
+        topics = self._topics
+        return [each for each in records if not topics.was_routed(partition, each)] if topics.has_routed_before else records
 
     def _repeat_higher_lists(self, partition: Partition, records: list[ConsumedRecord], batch: ReadBatch) -> None:
         """Writes lists again behind lower ones. Gateways do so for connected clients; nobody else does for the others."""
@@ -296,6 +317,8 @@ class _Routing:
             partitions = tuple(each for each in partitions if each[0] == self._settings.subscriptions_topic)
         if not partitions or not self._reader.wait_for(log_offsets(self._asking, partitions, END), time.monotonic() + _BARRIER_S):
             raise KafkaFailed(f"the subscriptions were not read up to their end within {_BARRIER_S:g} s")
+        if not self._reader.is_complete:
+            raise KafkaFailed("the subscriptions are read anew")
 
     def _check_tables(self) -> None:
         """Raises KafkaFailed if the tables were emptied since the barrier, to be read anew."""
@@ -318,25 +341,22 @@ class _Routing:
     def _finish(self) -> None:
         """Waits for confirmations before partitions go. What is not confirmed in time is routed again by their next owner."""
         self._writer.flush(_FLUSH_S)
-        self.consumer.finished(self._writer.finished())
+        self._note_finished()
+
+    def _note_finished(self) -> None:
+        ends = self._writer.finished()
+        self.consumer.finished(ends)
+        self._topics.finished(ends)
 
     # --- topics -----------------------------------------------------------------------------------------------------------------
 
-    def _describe(self, config: dict[str, Any]) -> dict[Partition, PublicationSource]:
+    def _describe(self) -> dict[Partition, PublicationSource]:
         """Returns the sources by partition, with Kafka's ids of their topics."""
-        settings = self._settings
-        topics = [settings.uplink_topic, settings.publications_topic, settings.subscriptions_topic]
-        client = new_client(AdminClient, config)
-        try:
-            answers = client.describe_topics(TopicCollection(topics), request_timeout=_ANSWER_S)
-            ids = {topic: str(answer.result().topic_id) for topic, answer in answers.items()}
-        except KafkaException as error:
-            raise self._errors.failed("the topics are not described", error) from error
         return {
             (topic, number): PublicationSource(
-                topic=topic, partition=number, topic_id=ids[topic], is_uplink=topic == settings.uplink_topic
+                topic=topic, partition=number, topic_id=topic_id, is_uplink=topic == self._settings.uplink_topic
             )
-            for topic in topics
+            for topic, topic_id in self._topics.ids.items()
             for number in range(self._counts[topic])
         }
 

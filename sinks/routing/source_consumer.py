@@ -4,10 +4,13 @@ methods.
 Partitions move one by one (cooperative rebalancing). What is `finished` is committed at intervals, and before a partition goes,
 so that its next owner begins there. A start that nobody has committed is committed at once, because after a crash the end of a
 log would be a later one.
+
+Each commit names the ids of all topics. When a topic is deleted, Kafka deletes its commits. Those of the other topics say then
+that it was created again: it is read from its beginning.
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 import structlog
@@ -16,6 +19,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced, check_consumer_error, is_committed_later, polled
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
+from sinks.kafka.topic_ids import is_another_topic
 from sinks.routing.log_ends import BEGINNING, END, Partition, log_offsets
 
 _log: Final = structlog.get_logger(__name__)
@@ -41,6 +45,9 @@ class SourceConsumer:
         *,
         group_id: str,
         begins_at_end: Mapping[str, bool],
+        ids: Mapping[str, str],
+        partitions: Collection[Partition],
+        recreated: Collection[str],
         asking: Any,
         before_revoke: Callable[[], None],
     ) -> None:
@@ -48,11 +55,18 @@ class SourceConsumer:
 
         Args:
             begins_at_end: By topic, where a partition is begun that nobody has committed.
+            ids: Of the topics.
+            partitions: All of the topics.
+            recreated: Topics that this process has seen recreated.
             asking: A client for `log_offsets`.
             before_revoke: Finishes what was read, as far as it can. Called by `poll` and `close`.
         """
         self.owned: dict[Partition, int] = {}
         self._begins_at_end = begins_at_end
+        self._ids = ids
+        self._metadata = " ".join(ids[topic] for topic in begins_at_end)
+        self._partitions = [TopicPartition(topic, number) for topic, number in partitions]
+        self._recreated = frozenset(recreated)
         self._asking = asking
         self._before_revoke = before_revoke
         self._log_throttle = ErrorLogThrottle()
@@ -122,7 +136,7 @@ class SourceConsumer:
         self._commit_again_s = now_s + _COMMIT_INTERVAL_S
         if offsets := self._uncommitted(self.owned):
             try:
-                self._client.commit(offsets=_positions(offsets), asynchronous=True)
+                self._client.commit(offsets=_positions(offsets, self._metadata), asynchronous=True)
             except KafkaException as error:
                 raise KafkaFailed(str(reason_of(error))) from error
 
@@ -161,14 +175,16 @@ class SourceConsumer:
         """Returns where to begin."""
         if not partitions:
             return {}
-        found = client.committed([TopicPartition(topic, number) for topic, number in partitions], timeout=_ANSWER_S)
-        committed = {(one.topic, one.partition): one.offset for one in found}
+        found = client.committed(self._partitions, timeout=_ANSWER_S)
+        recreated = self._recreated.union(*(self._recreated_since(one) for one in found))
+        committed = {(one.topic, one.partition): one.offset for one in found if one.topic not in self._recreated_since(one)}
         firsts, ends = (log_offsets(self._asking, partitions, which) for which in (BEGINNING, END))
         starts = {}
         for partition in partitions:
             offset, first, end = committed.get(partition, -1), firsts[partition], ends[partition]
             if offset < 0:
-                starts[partition] = end if self._begins_at_end[partition[0]] else first
+                is_new = self._begins_at_end[partition[0]] and partition[0] not in recreated
+                starts[partition] = end if is_new else first
                 continue
             self._committed[partition] = offset
             starts[partition] = min(max(first, offset), end)
@@ -178,13 +194,18 @@ class SourceConsumer:
                 )
         return starts
 
+    def _recreated_since(self, commit: TopicPartition) -> frozenset[str]:
+        """Returns the topics that were recreated since a commit. One of an older version does not say."""
+        then = dict(zip(self._begins_at_end, (commit.metadata or "").split(), strict=False))
+        return frozenset(topic for topic, topic_id in then.items() if is_another_topic(topic_id, self._ids[topic]))
+
     def _revoke(self, client: Any, partitions: list[TopicPartition]) -> None:
         """Finishes, commits, and lets partitions go."""
         going = frozenset((one.topic, one.partition) for one in partitions)
         try:
             self._before_revoke()
             if offsets := self._uncommitted(going):
-                client.commit(offsets=_positions(offsets), asynchronous=False)
+                client.commit(offsets=_positions(offsets, self._metadata), asynchronous=False)
         except KafkaException as error:  # the next owner routes some publications once more, which their marks say
             _log.warning("commit_at_revocation_failed", error=str(reason_of(error)))
         except Exception as error:  # noqa: BLE001
@@ -211,5 +232,5 @@ class SourceConsumer:
             self._broken = KafkaFailed(f"Kafka refuses a commit of the matchers: {wrong.str()}")
 
 
-def _positions(offsets: Mapping[Partition, int]) -> list[TopicPartition]:
-    return [TopicPartition(topic, number, offset) for (topic, number), offset in offsets.items()]
+def _positions(offsets: Mapping[Partition, int], metadata: str = "") -> list[TopicPartition]:
+    return [TopicPartition(topic, number, offset, metadata) for (topic, number), offset in offsets.items()]

@@ -2,7 +2,8 @@
 
 The reader is in no consumer group: every process reads all partitions, from the beginning, and then as records come. It knows how
 far it is (`wait_for`). After a failure a new consumer goes on where the last one was. If the log does not have that offset any
-more, the tables are empty again and the topics are read from the beginning.
+more, or a topic was deleted and created again, the tables are empty again and the topics are read from the beginning. After
+`subscriptions` was recreated they are complete when an engine has written the lists of all sessions: it alone has them.
 """
 
 import threading
@@ -17,6 +18,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from sinks.garbage import freeze_tables
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, headers_of, new_client
+from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
 from sinks.routing.log_ends import END, Partition, log_offsets
 from sinks.routing.metrics import MatcherCounters
 from sinks.routing.routing_tables import RoutingTables
@@ -65,6 +67,9 @@ class TableReader:
         self._topics = (settings.subscriptions_topic, settings.retained_topic)
         self._group_id = settings.group_id
         self._config = partial(client_config, host.bootstrap_servers, host.kafka_options)
+        self._new_watch = partial(TopicIdWatch, self._topics, host.bootstrap_servers, host.kafka_options)
+        self._awaits_engine = False
+        """`subscriptions` was recreated, and no engine has written the lists of all sessions since."""
         self._counters = counters
         self._now_ms = now_ms
         self._listener: TableListener | None = None
@@ -123,9 +128,19 @@ class TableReader:
     # --- on the reader's thread -----------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        watch: TopicIdWatch | None = None
         while not self._stopping.is_set():
             try:
-                self._follow()
+                watch = watch or self._new_watch()
+                self._follow(watch)
+            except TopicRecreated as error:
+                self._awaits_engine |= self._topics[0] in error.topics
+                if self._awaits_engine:
+                    _log.warning(
+                        "subscriptions_recreated",
+                        action="publications wait until an engine has started: it writes the subscriptions of all sessions again",
+                    )
+                self._forget()
             except _OffsetGone:
                 _log.warning("routing_tables_read_anew", reason="the log does not have the next record any more")
                 self._forget()
@@ -139,7 +154,7 @@ class TableReader:
             self._positions = {}
         self._tables.clear()
 
-    def _follow(self) -> None:
+    def _follow(self, watch: TopicIdWatch) -> None:
         config = {
             "group.id": self._group_id,  # librdkafka wants one of a consumer that joins none, too
             "enable.auto.commit": False,
@@ -155,12 +170,18 @@ class TableReader:
         errors = ClientErrors()
         consumer = new_client(Consumer, {**self._config(errors), **config})
         try:
+            if recreated := watch.ask():
+                raise TopicRecreated(recreated)
             checked_s = self._assign(consumer, errors)
             ends = log_offsets(consumer, self.partitions, END)
             while not self._stopping.is_set():
+                watch.check()
                 first = consumer.poll(_POLL_S)
                 self._read([] if first is None else [first, *consumer.consume(_MOST_RECORDS, 0)])
-                if not self.is_complete and self.wait_for(ends, 0):
+                if self._awaits_engine and self._tables.marks_all_sessions:
+                    self._awaits_engine = False
+                    ends = log_offsets(consumer, self.partitions, END)  # the lists are before the mark, in any partition
+                if not self.is_complete and not self._awaits_engine and self.wait_for(ends, 0):
                     self.is_complete = True
                     freeze_tables()
                     _log.info(

@@ -35,7 +35,6 @@ import structlog
 
 from state.records.routes import MessagesTopic, announcements
 from streaming.archive import ArchiveKeeper
-from streaming.archive.query import topics_of
 from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics, recorded_generations
 from streaming.config.settings import Settings
 from streaming.engine.answers.server import AnswerServer
@@ -57,6 +56,7 @@ from streaming.engine.ownership.partitions import (
     PartitionWatch,
     added_partitions,
     record_partitions,
+    watched_ids,
 )
 from streaming.engine.ownership.repartition import own_checkpoint
 from streaming.engine.pacing.wake_ups import WakeUpReader
@@ -176,7 +176,7 @@ def run_engine(
                 BatchRecorder.of(settings, spark, location) as recorder,
                 ArchiveKeeper(spark, settings) as archive,
                 BackPressure.of(settings) as throttle,
-                PartitionWatch(settings, counts, _watched_ids(settings, ids)) as partition_watch,
+                PartitionWatch(settings, counts, watched_ids(settings, ids)) as partition_watch,
                 _watched(settings, read, committed, on_lag) as (lag, watchdog),
                 WakeUpReader(settings.kafka.client_options(), settings.topics.wake_ups, lambda: leases.all_wake) as wake_ups,
                 start(read, urgency=wake_ups) as query,  # step 5
@@ -213,15 +213,6 @@ def _checked_topics(settings: Settings) -> TopicReport:
     for warning in report.warnings:
         _log.warning("topic_settings", warning=warning)
     return report
-
-
-def _watched_ids(settings: Settings, ids: TopicIds) -> TopicIds:
-    """Returns the ids of all topics that this process reads by offset."""
-    topics = settings.topics
-    read = {topics.messages, topics.events, topics.commands, topics.leases}
-    if settings.archive.enabled:
-        read.update(*topics_of(settings).values())
-    return TopicIds(topics={topic: ids.topics[topic] for topic in sorted(read)})
 
 
 @contextmanager

@@ -97,3 +97,14 @@ def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1, **co
             admin.create_topics(dict.fromkeys(sorted(missing), topic), wait_for_metadata=True)
     finally:
         admin.close()
+
+
+def recreate_topics(bootstrap_servers: str, *names: str, partitions: int = 1, **configs: str) -> None:
+    """Deletes topics, and creates them again at once, empty."""
+    admin = KafkaAdminClient(bootstrap_servers=bootstrap_servers)
+    try:
+        admin.delete_topics(list(names))
+        wait_until(lambda: not set(names) & set(admin.list_topics()), "the topics are deleted")
+    finally:
+        admin.close()
+    create_topics(bootstrap_servers, *names, partitions=partitions, **configs)

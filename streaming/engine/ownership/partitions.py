@@ -19,6 +19,7 @@ import msgspec
 import structlog
 from kafka import KafkaAdminClient
 
+from streaming.archive.query import topics_of
 from streaming.background import KafkaPoller
 from streaming.checkpoint_topics import TopicIds, replaced_topics
 from streaming.config.errors import TopicsReplaced
@@ -124,12 +125,24 @@ class PartitionWatch(KafkaPoller):
         self._changed = self._changed or changed(self._counts, {name: len(topic["partitions"]) for name, topic in now.items()})
 
 
+def watched_ids(settings: Settings, ids: TopicIds) -> TopicIds:
+    """Returns the ids of all topics that an engine reads by offset, or writes to at its start only."""
+    topics = settings.topics
+    watched = {topics.messages, topics.events, topics.commands, topics.leases, topics.routes}
+    if settings.routing.enabled:
+        watched.add(topics.subscriptions)
+    if settings.archive.enabled:
+        watched.update(*topics_of(settings).values())
+    return TopicIds(topics={topic: ids.topics[topic] for topic in sorted(watched)})
+
+
 def replaced(before: TopicIds, now: Mapping[str, str]) -> str | None:
     """Returns the reason to stop, for people; None if no topic was made anew. now: ids by name."""
     if topics := replaced_topics(before, TopicIds(topics=dict(now))):
         return (
-            f"{', '.join(topics)}: deleted and made anew while the engine ran. It stops, because its offsets are of the old "
-            "topic; its next start says what is lost and what to do (docs/operate/troubleshoot.md, A topic was made anew)"
+            f"{', '.join(topics)}: deleted and made anew while the engine ran. It stops, because the new one has other offsets, "
+            "and not what the engine had written. Start it again: it writes what it can, or says what is lost and what to do "
+            "(docs/operate/troubleshoot.md, A topic was made anew)"
         )
     return None
 

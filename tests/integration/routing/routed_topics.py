@@ -9,6 +9,7 @@ from sinks.kafka.host_settings import HostSettings
 from sinks.routing.settings import RoutingSettings
 from state.model import QoS, Routing, Subscription
 from state.records.routing import RECIPIENT_PREFIX, decode_routing
+from state.records.session_marks import ALL_MARKED, encode_mark
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.records.uplink import uplink_headers
 from tests.support.kafka_topics import create_topics, read_topic
@@ -76,6 +77,10 @@ class RoutedTopics:
         subscriptions = tuple(Subscription(topic_filter=each, qos=QoS.AT_LEAST_ONCE) for each in filters)
         listed = SubscriptionList(connection_id=1, version=version, subscriptions=subscriptions, wanted=wanted)
         self.write(self.settings.subscriptions_topic, client_id, encode_subscriptions(listed), [])
+
+    def mark_all(self) -> None:
+        """Says, as an engine does, that the lists of all sessions are written."""
+        self.write(self.settings.subscriptions_topic, ALL_MARKED.decode(), encode_mark(0), [])
 
     def copies(self, at_least: int = 0) -> list[Copy]:
         """Returns the recipients of all routed records, in the order of each partition. Waits for so many."""

@@ -20,6 +20,7 @@ from streaming.engine.ownership.partitions import (
     changed,
     record_partitions,
     recorded_partitions,
+    watched_ids,
 )
 from tests.support.waiting import wait_until
 from tests.unit.streaming.engine.memory_files import MemoryFiles
@@ -125,3 +126,13 @@ def test_a_topic_that_is_made_anew_stops_the_engine(monkeypatch: pytest.MonkeyPa
             return ""
 
         assert wait_until(error, "the watch sees the new topic").startswith("ledger: deleted and made anew while the engine ran.")
+
+
+@pytest.mark.parametrize("is_routing", [False, True])
+def test_topics_that_an_engine_writes_at_its_start_are_watched(is_routing: bool) -> None:
+    settings = Settings(routing={"enabled": is_routing})
+    topics = settings.topics
+    read = {topics.messages, topics.events, topics.commands, topics.leases}
+    ids = TopicIds(topics=dict.fromkeys((*read, topics.routes, topics.subscriptions, topics.ledger), "1"))
+    written = {topics.routes, topics.subscriptions} if is_routing else {topics.routes}
+    assert watched_ids(settings, ids).topics.keys() == read | written
