@@ -80,7 +80,7 @@ class UpOptions:
     is_console_port_free: no port is configured for it, so it has that of the last start.
     nice: nice value of the engine, so that the gateway, for which devices wait, goes first.
     standby: whether a second engine waits. standby_overrides: its own.
-    accept_loss: of `run_engine`.
+    accept_loss: of `run_engine`, until the engine is ready for the first time.
     """
 
     data_dir: Path
@@ -332,9 +332,14 @@ class Supervisor:
         )
 
     def _engine_child(self, name: str, overrides: Sequence[str] = ()) -> SupervisedChild:
-        chosen = {"--standby": self._options.standby, "--accept-loss": self._options.accept_loss}
-        own = [option for option, is_chosen in chosen.items() if is_chosen]
-        own += [word for override in overrides for word in ("--set", override)]
+        own = [word for override in overrides for word in ("--set", override)]
+        if self._options.standby:
+            own.append("--standby")
+
+        def arguments() -> list[str]:
+            """The loss is accepted that an operator knows of, and none that comes while this runs."""
+            accepts = self._options.accept_loss and not self._engine.ready.is_set()
+            return ["engine", *self._common_arguments(), *own, *(["--accept-loss"] if accepts else [])]
 
         def is_nobody_about_to_take_over() -> bool:
             """A start beside a takeover would take its processor time."""
@@ -342,7 +347,7 @@ class Supervisor:
 
         return self._child(
             name,
-            lambda: ["engine", *self._common_arguments(), *own],
+            arguments,
             may_restart=is_nobody_about_to_take_over,
             nice=self._options.nice,
             hint=self._engine_hint,
