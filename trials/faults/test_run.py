@@ -50,6 +50,8 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
     assert {said.status for said in result.facts.presence} == set(Status)
     assert any(campaign.kills for campaign in result.facts.campaigns)
     assert {REPLACED, CANCELLED} <= outcomes(result.facts.receipts).keys()
+    came = {payload for device in result.facts.devices for payload in device.taken}
+    assert any(message.due_s is not None and message.payload in came for message in result.facts.sent), "messages for later"
 
 
 @pytest.mark.faults

@@ -5,10 +5,19 @@ So that a run that finds nothing has looked.
 
 from collections.abc import Callable
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
 import pytest
 
+from trials.faults.account import (
+    account_of_campaigns,
+    account_of_presence,
+    account_of_routing,
+    account_of_scheduling,
+    account_of_sessions,
+    account_of_takeovers,
+)
 from trials.faults.account.account import out_of_order, violations
 from trials.faults.account.account_of_sessions import ALLOWANCE_S, DRAIN_S, WITHIN_S, deadline_s
 from trials.faults.account.facts import (
@@ -28,6 +37,7 @@ from trials.faults.account.facts import (
     Status,
     Step,
     Suffered,
+    Violation,
 )
 from trials.faults.plan.characters import EXPIRY_S, Character, Keeping
 from trials.faults.plan.faults import Fault, Kind, Part, Victim
@@ -124,6 +134,23 @@ def test_a_run_in_which_all_is_well_has_no_violation(keeping: Keeping) -> None:
     if keeping is Keeping.CLEAN:  # its second connection is a new session
         scenario.device.attempts[1].clean, scenario.device.attempts[1].session_present = True, False
     assert scenario.reported() == []
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        account_of_campaigns,
+        account_of_presence,
+        account_of_routing,
+        account_of_scheduling,
+        account_of_sessions,
+        account_of_takeovers,
+    ],
+)
+def test_what_a_part_of_the_account_finds_is_in_the_whole(part: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Violation(client_id="c", what=f"found by {part.__name__}")
+    monkeypatch.setattr(part, "violations", lambda facts: iter([found]))
+    assert str(found) in Scenario(Keeping.KEPT).reported()
 
 
 def test_what_may_happen_is_no_violation() -> None:
