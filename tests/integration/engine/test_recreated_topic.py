@@ -1,7 +1,11 @@
-"""The topic of the messages is deleted and created again: the engine goes on with all sessions when it is told to."""
+"""The topic of the messages is deleted and created again: the engine goes on with all sessions when it is told to.
+
+The command is that of docs/operate/accept_loss.md.
+"""
 
 import itertools
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -24,6 +28,7 @@ from tests.support.waiting import DEADLINE_S, wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.faults, pytest.mark.timeout(300)]
 
+PAGE = Path(__file__).parents[3] / "docs" / "operate" / "accept_loss.md"
 PREFIX = "recreated-messages"
 ATTEMPTS = 20
 
@@ -114,6 +119,7 @@ def payloads(device: PahoDevice) -> list[bytes]:
 
 
 def test_sessions_go_on_after_the_messages_topic_was_recreated(kafka: SharedKafka, tmp_path: Path) -> None:
+    (written,) = re.findall(r"^inflight (engine .*)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     site = Site(kafka, tmp_path)
     engine = InflightProcess(tmp_path, "engine", "engine", settings=site.settings)
     with InflightProcess(tmp_path, "gateway", "gateway", settings=site.settings) as process, engine:
@@ -133,7 +139,7 @@ def test_sessions_go_on_after_the_messages_topic_was_recreated(kafka: SharedKafk
             assert "--accept-loss" in refused.stderr
             early = site.send("online")
 
-            with InflightProcess(tmp_path, "engine-2", "engine", "--accept-loss", settings=site.settings):
+            with InflightProcess(tmp_path, "engine-2", *written.split(), settings=site.settings):
                 await_message(device, early)
                 assert any(site.deliver(device) for _ in range(ATTEMPTS)), "the fast path is open again"
                 last = site.send("away")

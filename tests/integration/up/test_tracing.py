@@ -1,6 +1,7 @@
 """A trace from a backend to a device and back, and its spans at a collector (docs/guides/tracing.md)."""
 
 import queue
+import re
 import runpy
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,9 @@ from tests.support.collector import KeepingCollector
 from tests.support.inflight_process import InflightProcess
 from tests.support.waiting import DEADLINE_S, wait_until
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "traced.py"
+ROOT = Path(__file__).parents[3]
+EXAMPLE = ROOT / "examples" / "traced.py"
+PAGE_TEXT = (ROOT / "docs" / "guides" / "tracing.md").read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -49,8 +52,9 @@ def test_a_trace_reaches_the_device_and_comes_back_with_its_spans(
     up: SharedUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with KeepingCollector() as collector:
-        arguments = ("spans", "--data-dir", str(up.data_dir), "--endpoint", collector.endpoint, "--group", "test-tracing")
-        with InflightProcess(tmp_path, "spans", *arguments) as exporter:
+        (written,) = re.findall(r"^inflight (spans .*)$", PAGE_TEXT, flags=re.MULTILINE)
+        arguments = written.replace("http://127.0.0.1:4318/v1/traces", collector.endpoint).split()
+        with InflightProcess(tmp_path, "spans", *arguments, "--data-dir", str(up.data_dir)) as exporter:
             with echoing_device(up, "lamp-traced"):
                 monkeypatch.setattr(sys, "argv", ["traced.py", up.kafka])
                 runpy.run_path(str(EXAMPLE))
