@@ -66,6 +66,7 @@ class Activation:
         presence: What backends are told of the client's connections.
         marks_session: A session that outlives its connection has begun, and its gateway has not marked it.
         mark_ends: If no session is left, its mark ends with this connection; 0 = nothing has ended.
+        read_ahead_bytes: Size of the messages that were read ahead (state/outbound/transmission.py).
         was_kept: A DISCONNECT has ended a session that would have outlived its connection.
     """
 
@@ -82,6 +83,7 @@ class Activation:
         "not_replayed",
         "now_ms",
         "presence",
+        "read_ahead_bytes",
         "settings",
         "was_kept",
     )
@@ -100,6 +102,7 @@ class Activation:
         self.presence = PresenceChanges()
         self.marks_session = self.was_kept = False
         self.mark_ends = 0
+        self.read_ahead_bytes = 0
 
     def add(self, command: Command) -> None:
         self.commands.append(command)

@@ -400,7 +400,7 @@ class Session:
         topic_filters = subscriptions.topic_filters(self.settings.max_subscription_bytes)
         with_routing = self.settings.routing
         self.connection, activation.presence.gateway = connection, event.gateway
-        self.outbound.window.limit = connection.send_quota + self.settings.prefetch
+        self.outbound.window.limit = connection.send_quota
         activation.record(Transition.CONNECTED, detail=f"MQTT {PROTOCOL_NAMES.get(event.protocol_version, '3.1.1')}")
         activation.add(
             AcceptConnection(

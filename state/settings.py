@@ -74,8 +74,10 @@ class SessionSettings:
         "QoS 1 and 2 messages unacknowledged at once; the client's Receive Maximum may be smaller; 0 = 32767", _PACKETS
     ).default(32)
     prefetch: int = Setting(
-        "messages that the gateway holds ready beyond max_inflight: keeps fast devices busy between micro-batches", _PACKETS
-    ).default(0)
+        "messages that the gateway holds beyond max_inflight for a device that acknowledges quickly, so that it need not wait "
+        "for micro-batches; none that may expire, has a collapse key, or is limited by max_send_rate",
+        _PACKETS,
+    ).default(256)
     max_mqueue_len: int = Setting("messages that wait; 0 = no limit, whatever max_mqueue_bytes says", (0, 1_000_000)).default(
         1_000
     )

@@ -102,7 +102,7 @@ class InflightWindow:
 
     Attributes:
         limit: How many QoS 1 and 2 messages may be unfinished. It may fall below the number of entries on resume; then the window
-            drains first. The number of packet ids of a session limits it too, whatever `prefetch` adds.
+            drains first. The number of packet ids of a session limits it too. What is read ahead (transmission.py) may exceed it.
     """
 
     __slots__ = ("_entries", "limit")

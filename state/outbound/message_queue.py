@@ -62,6 +62,11 @@ class MessageQueue:
         self._update_totals(delivery, 1)
 
     @property
+    def first(self) -> Delivery | None:
+        """Returns the next message. None = nothing waits, or messages of several priorities do."""
+        return next(iter(self._levels.values()))[0] if len(self._levels) == 1 else None
+
+    @property
     def has_keys(self) -> bool:
         """Says that a message with a collapse key waits."""
         return bool(self._by_key)

@@ -58,7 +58,7 @@ class SessionOutbound:
     def __init__(self, settings: SessionSettings) -> None:
         self.settings = settings
         self.queue = MessageQueue(max_len=settings.max_mqueue_len, max_bytes=settings.max_mqueue_bytes)
-        self.window = InflightWindow(settings.window_limit + settings.prefetch)
+        self.window = InflightWindow(settings.window_limit)
         self.abandoned = AbandonedExchanges()
         self.packet_ids = PacketIds()
         self.positions = Positions()
@@ -79,10 +79,16 @@ class SessionOutbound:
         return max(0, min(connection.send_quota, connection.receive_maximum - len(self.abandoned.slots)))
 
     def send_quota(self, connection: SessionConnection) -> int:
-        """Returns how many messages may enter the window now."""
+        """Returns how many messages may enter the window now, without reading ahead."""
         slots_held = connection.send_quota - self.wire_quota(connection)
-        ids_left = MAX_SESSION_PACKET_ID - len(self.window) - len(self.abandoned)
-        return max(0, min(self.window.send_quota - slots_held, ids_left))
+        return max(0, min(self.window.send_quota - slots_held, self._ids_left()))
+
+    def read_ahead_quota(self, connection: SessionConnection) -> int:
+        """Returns how many messages the gateway may get now, beyond those for which the wire has slots."""
+        return max(0, min(self.wire_quota(connection) + self.settings.prefetch - len(self.window), self._ids_left()))
+
+    def _ids_left(self) -> int:
+        return MAX_SESSION_PACKET_ID - len(self.window) - len(self.abandoned)
 
     def may_dequeue(self, connection: SessionConnection | None, now_ms: int) -> bool:
         """Returns True if there is a connection, the window has a free slot, no backoff runs, and the rate allows a message."""

@@ -2,6 +2,15 @@
 
 A message leaves the session instead of being sent if it has used up its attempts, exceeds the client's Maximum Packet Size, or no
 longer fits in a record of Kafka. This holds for retransmissions too (state/outbound/retransmission.py).
+
+A session reads ahead: it gives the gateway more messages than the wire has slots, and the gateway writes them as the client
+acknowledges. Otherwise a long queue would need a micro-batch for each window (docs/decisions/0054-bursts.md).
+
+1. Only a client that keeps up gets so many: at most half of the wire's slots have messages from before this activation. The
+   backlog of a slow one stays in the queue, where it can be cancelled, and overtaken by higher priorities.
+2. A message that may expire or has a collapse key is not read ahead, nor one behind it. If messages of several priorities wait,
+   none is read ahead.
+3. At most `prefetch` messages are read ahead, and `READ_AHEAD_BYTES`. A client with `max_send_rate` gets none.
 """
 
 from typing import Final
@@ -13,8 +22,11 @@ from state.model import Message, Outcome, QoS
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
 from state.outbound.packet_size import publish_packet_bytes
+from state.records.scheduling import collapse_key
 from state.transitions import OutboundAction
 
+READ_AHEAD_BYTES: Final = 65_536
+"""Size of the messages that one activation reads ahead. All gateways' memory for held messages is limited, too."""
 _RECORD_BYTES: Final = 2_048
 """Bytes that the record of a PUBLISH takes at most beside the packet: the message id above all."""
 
@@ -30,8 +42,28 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
         return
     while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
         send(outbound, outbound.queue.pop(), connection, activation)
+    if outbound.queue:
+        _read_ahead(outbound, connection, activation)
     for delivery in outbound.queue.pop_qos0(outbound.tokens(activation.now_ms)):
         send(outbound, delivery, connection, activation)
+
+
+def _read_ahead(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
+    """Sends from the queue what the gateway may hold until the wire has slots."""
+    now_ms = activation.now_ms
+    if outbound.rate is not None or outbound.blocked(now_ms):
+        return
+    unanswered = outbound.wire_quota(connection) // 2
+    oldest = tuple(outbound.window.oldest(unanswered + 1))
+    if len(oldest) > unanswered and oldest[-1].delivery.first_sent_ms != now_ms:  # rule 1
+        return
+    while (delivery := outbound.queue.first) is not None and outbound.read_ahead_quota(connection) > 0:
+        if delivery.expires_at_ms is not None or collapse_key(delivery.message) is not None:  # rule 2
+            return
+        activation.read_ahead_bytes += delivery.size_bytes
+        if activation.read_ahead_bytes > READ_AHEAD_BYTES:
+            return
+        send(outbound, outbound.queue.pop(), connection, activation)
 
 
 def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation) -> None:

@@ -96,10 +96,13 @@ def on_wire(command: Command) -> str | None:
 
 
 class Scenario:
-    """A session and its surroundings. `commands`: of the whole scenario; `last`: of the latest activation."""
+    """A session and its surroundings. `commands`: of the whole scenario; `last`: of the latest activation.
+
+    By default it does not read ahead, so that few messages fill a window.
+    """
 
     def __init__(self, *, settings: SessionSettings | None = None, **changes: Any) -> None:
-        self.settings = settings or SessionSettings(**changes)
+        self.settings = settings or SessionSettings(**{"prefetch": 0} | changes)
         self.now_ms = START_MS
         self.commands: list[Command] = []
         self.last: tuple[Command, ...] = ()

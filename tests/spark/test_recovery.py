@@ -171,7 +171,7 @@ def await_micro_batches(data_dir: Path, count: int) -> None:
 @pytest.mark.faults
 def test_sessions_survive_sigkill_of_the_engine(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "killed")
-    settings = topics.settings(tmp_path) | {"session": {"max_inflight": 8}}
+    settings = topics.settings(tmp_path) | {"session": {"max_inflight": 8, "prefetch": 0}}
     with engine(settings) as first:
         topics.connect(1)
         for number in range(12):
