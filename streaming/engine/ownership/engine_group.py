@@ -36,6 +36,8 @@ SESSION_TIMEOUT_MS: Final = 15_000
 _EARLIEST: Final = -2
 """Spark's value for the beginning of a partition."""
 _POLL_S: Final = 0.2
+_MEMBER_POLL_S: Final = 1.0
+"""How often a member polls while no micro-batch ends. Its heartbeats have a thread of their own."""
 _MEMBERS_POLL_S: Final = 5.0
 _FORGOTTEN_S: Final = SESSION_TIMEOUT_MS / 1_000 + _MEMBERS_POLL_S
 """By then Kafka has removed a killed engine from the group."""
@@ -56,7 +58,9 @@ class EngineGroup(BackgroundLoop):
     _join_s = SESSION_TIMEOUT_MS / 1_000
 
     def __init__(self, settings: Settings, checkpoint_id: str, topic_ids: Mapping[str, str] = _NO_IDS) -> None:
-        super().__init__("inflight-engine-group")
+        self._has_news = threading.Event()
+        """Set after a micro-batch, whose end is to be committed, and at the end."""
+        super().__init__("inflight-engine-group", self._has_news.set)
         self._settings = settings
         self._name = f"{settings.topics.prefix}.engine"
         self._id = checkpoint_id
@@ -123,6 +127,7 @@ class EngineGroup(BackgroundLoop):
     def observe(self, batch: BatchProgress) -> None:
         """Call it after each micro-batch. Raises EngineFenced after a takeover."""
         self._progress = batch.end_offsets
+        self._has_news.set()
         self.check()
 
     def check(self) -> None:
@@ -163,7 +168,11 @@ class EngineGroup(BackgroundLoop):
                 return
             committed: Offsets | None = None
             members_due = time.monotonic() + _MEMBERS_POLL_S
-            while not self._stopping.wait(_POLL_S if listener.assigned else 0):
+            self._has_news.set()  # nobody waits for the first poll
+            while not self._stopping.is_set():
+                if listener.assigned:
+                    self._has_news.wait(_MEMBER_POLL_S)
+                    self._has_news.clear()
                 consumer.poll(timeout_ms=100)
                 if not listener.assigned:
                     continue
