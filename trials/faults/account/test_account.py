@@ -293,7 +293,7 @@ WRONG_SESSIONS: dict[str, tuple[Change, str]] = {
     "a session too short in the ledger": (lambda s: _row(s, -1, after_s=-1), "its session ended after"),
     "a session too long": (lambda s: _row(s, -1, after_s=ALLOWANCE_S + 1), "its session went on for"),
     "a session without end": (lambda s: s.facts.sessions.pop(), "its session has not ended"),
-    "no session": (lambda s: s.facts.sessions.clear(), "the ledger says nothing"),
+    "no session": (lambda s: s.facts.sessions.clear(), "the ledger says nothing of its connections"),
 }
 
 
