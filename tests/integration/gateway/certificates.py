@@ -5,6 +5,7 @@ from pathlib import Path
 import trustme
 
 from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
+from tests.unit.sinks.mqtt.listeners.test_tls import revocation_list
 
 
 class Authority:
@@ -17,11 +18,12 @@ class Authority:
         self.file = directory / "ca.pem"
         self._authority.cert_pem.write_to_path(self.file)
 
-    def server(self, name: str = "server.pem") -> Path:
-        """Certificate and key for this machine; a second call renews it."""
+    def server(self, name: str = "server.pem", *hosts: str) -> Path:
+        """Returns certificate and key, for this machine or for these hosts; a second call renews it."""
         path = self.directory / name
         new = path.with_suffix(".new")
-        self._authority.issue_cert("localhost", "127.0.0.1").private_key_and_cert_chain_pem.write_to_path(new)
+        issued = self._authority.issue_cert(*(hosts or ("localhost", "127.0.0.1")), common_name=hosts[0] if hosts else None)
+        issued.private_key_and_cert_chain_pem.write_to_path(new)
         new.replace(path)
         return path
 
@@ -30,6 +32,10 @@ class Authority:
         issued = self._authority.issue_cert(f"{username}@example.com", common_name=username)
         issued.private_key_and_cert_chain_pem.write_to_path(path)
         return path
+
+    def revocation_list(self, *revoked: Path) -> str:
+        """Returns a file with the list of the authority."""
+        return revocation_list(self.directory / "crl.pem", self._authority, *revoked)
 
     def listener(self, *, transport: Transport = Transport.TCP, asking: bool = False, anonymous: bool = True) -> ListenerSettings:
         """Returns settings of a TLS listener on a free port of loopback. asking: whether devices need a client certificate."""

@@ -8,11 +8,14 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
+from sinks.mqtt.access import key_server
 from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
+from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.access.test_key_server import KEYS, KeyService, key_set
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 SERVER_BUSY = 0x89
@@ -78,3 +81,23 @@ def test_a_login_that_is_not_the_clients_is_refused(
 
 def login_bytes(client_id: str, username: str, password: str, *, level: int = 5) -> bytes:
     return connect(level=level, flags=0xC2, keep_alive_s=0, payload=text(client_id) + text(username) + text(password))
+
+
+def test_a_new_key_of_the_issuer_logs_in_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(key_server, "_RETRY_MS", 0)
+    service = KeyService()
+    with running_gateway(GatewaySettings(login=LoginSettings(token_jwks_url=service.url, max_failures=0))) as running:
+
+        def answer(key_id: str) -> int:
+            signed = jwt.encode({"sub": "ada", "exp": time.time() + 60}, KEYS[key_id], algorithm="ES256", headers={"kid": key_id})
+            with running.socket() as device:
+                device.send(login_bytes("ada", "ada", signed))
+                return device.packet()[3]
+
+        wait_until(lambda: answer("first") == 0, "the keys are read")
+        assert answer("second") == BAD_LOGIN
+        service.content = key_set("first", "second")
+        wait_until(lambda: answer("second") == 0, "the keys are read again")
+        assert answer("first") == 0
+    service.server.shutdown()
+    service.server.server_close()

@@ -53,9 +53,9 @@ def test_a_refused_login_is_blamed_on_the_device_and_not_on_the_proxy(tmp_path: 
     guess = connect(level=5, flags=0xC2, payload=text("c") + text("ada") + text("guess"))
     with capture_logs() as lines, running_gateway(GatewaySettings(listeners=(listener,), login=login)) as gateway:
         answers = []
-        for source in ("192.0.2.7", "192.0.2.7", "192.0.2.8"):
+        for begin in (header("192.0.2.7"), b"PROXY TCP4 192.0.2.7 10.0.0.1 40000 8883\r\n", header("192.0.2.8")):
             with RawClient(opened(gateway)) as device:
-                device.send(header(source) + guess)
+                device.send(begin + guess)
                 answers.append(device.packet()[3])
     assert answers == [0x86, 0x89, 0x86]
     refused = [line["address"] for line in lines if line["event"] == "login_refused"]

@@ -5,6 +5,7 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import paho.mqtt.client as paho
@@ -87,6 +88,24 @@ def test_the_client_certificate_is_the_login(gateway: GatewayUnderTest, authorit
         thief.send(connect(payload=text("eve")))
         thief.expect("20020002")
     assert gateway.kafka.of("eve", ClientConnected) == []
+
+
+def test_a_revoked_device_is_refused_and_each_host_has_its_certificate(authority: Authority) -> None:
+    good, revoked, other = (
+        authority.client("good"),
+        authority.client("revoked"),
+        authority.server("other.pem", "other.example.com"),
+    )
+    listener = replace(
+        authority.listener(asking=True, anonymous=False),
+        sni_certfiles=(str(other),),
+        client_crlfile=authority.revocation_list(revoked),
+    )
+    with running_gateway(GatewaySettings(listeners=(listener,))) as gateway:
+        options = ("-tls1_2", "-cert", str(good), "-key", str(good))
+        assert s_client(gateway, authority, *options).returncode == 0
+        assert s_client(gateway, authority, *options, "-servername", "other.example.com").stdout.count("CN = other.example.com")
+        assert s_client_is_refused(gateway, authority, "-tls1_2", "-cert", str(revoked), "-key", str(revoked))
 
 
 @pytest.mark.parametrize("version", [paho.MQTTv31, paho.MQTTv311, paho.MQTTv5])
