@@ -94,8 +94,8 @@ def installed(wheel: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def without_extra(wheel: Path) -> tuple[Path, str]:
-    """The directory of programs of a new environment with `pip install inflight`, and what the installation took."""
+def without_extra(wheel: Path) -> tuple[Path, float, float]:
+    """The directory of programs of a new environment with `pip install inflight`, and the installation's seconds and bytes."""
     place = wheel.parent / "backend"
     venv.create(place, with_pip=True)
     before = size_of(place)
@@ -104,7 +104,7 @@ def without_extra(wheel: Path) -> tuple[Path, str]:
     began = time.monotonic()
     subprocess.run([place / "bin" / "python", *PIP, "install", "--constraint", pinned, wheel], check=True, env=own_environment())
     seconds = time.monotonic() - began
-    return place / "bin", f"pip install inflight: {seconds:.0f} s, {(size_of(place) - before) / 1e6:.0f} MB"
+    return place / "bin", seconds, size_of(place) - before
 
 
 def own_environment() -> dict[str, str]:
@@ -170,8 +170,10 @@ def test_the_console_has_its_pages_script_and_stylesheet(installed: Path, enviro
         assert console.wait(timeout=30) == 0
 
 
-def test_without_the_extra_there_is_no_spark_and_the_command_says_so(without_extra: tuple[Path, str], tmp_path: Path) -> None:
-    programs, _ = without_extra
+def test_without_the_extra_there_is_no_spark_and_the_command_says_so(
+    without_extra: tuple[Path, float, float], tmp_path: Path
+) -> None:
+    programs, _, _ = without_extra
     spark = subprocess.run(
         [programs / "python", "-c", "import pyspark"], cwd=tmp_path, capture_output=True, text=True, check=False
     )
@@ -188,11 +190,13 @@ def test_without_the_extra_there_is_no_spark_and_the_command_says_so(without_ext
 
 
 def test_without_the_extra_a_backend_sends_and_reads(
-    without_extra: tuple[Path, str], up: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    without_extra: tuple[Path, float, float], up: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    programs, took = without_extra
+    programs, seconds, size = without_extra
     program = [programs / "python", "-c", BACKEND_ALONE, *up.split()[1:]]
     said = subprocess.run(program, cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, timeout=200, check=False)
     assert said.stdout.splitlines() == ["delivered", "on", "delivered", "online"], said.stderr
     with capsys.disabled():
-        sys.stdout.write(f"\n{took}\n")
+        sys.stdout.write(f"\npip install inflight: {seconds:.0f} s, {size / 1e6:.0f} MB\n")
+    (said_mb,) = re.findall(r"needs no Java: (\d+) MB", (ROOT / "docs" / "guides" / "backend.md").read_text(encoding="utf-8"))
+    assert size < 1.2e6 * int(said_mb), "docs/guides/backend.md says how much it is"
