@@ -20,6 +20,8 @@ from inflight.local.jars import Jars
 from inflight.status.probes import probe_kafka
 from sinks.kafka.kafka_python import subscribe
 from state.records.throttle import encode_throttle
+from streaming.history.sources.kafka import KafkaSource
+from streaming.history.sources.source import SourceLimits
 from streaming.history.subscriptions import read_retained
 from tests.integration.kafka.security.acl_table import Rule, documented
 from tests.integration.kafka.security.secure_kafka import PASSWORD, secure_kafka
@@ -222,6 +224,8 @@ def look_back(testbed: Testbed) -> None:
     with Presence(servers, topic=f"{PREFIX}.presence", kafka_options=options) as presence:
         assert presence.get("app") is not None
     settings = testbed.settings("operator")
+    of_position = KafkaSource(settings, SourceLimits()).of_message(f"{PREFIX}.messages-0-{1 << 40}")
+    assert not of_position, "only an id that is made of a position needs `routes`"
     retained = read_retained(settings, "#", lambda *_: None, now_ms=time.time_ns() // 1_000_000, most=100, payload_bytes=100)
     assert {"kept", "wills/app", "fleet"} <= {one.topic for one in retained}
     status = probe_kafka(settings)
