@@ -21,6 +21,7 @@ SURVIVORS: Final = {
     "state.outbound.fast_path.positions.*": 2,
     "state.outbound.inflight_window.*": 5,
     "state.outbound.transmission.*fill*": 0,
+    "state.outbound.transmission.*read_ahead*": 0,
     "state.session.*accepts_fast_sent*": 0,
     "state.session.*is_of_this_session*": 0,
     "state.transitions.*": 3,
