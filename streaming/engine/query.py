@@ -24,6 +24,7 @@ from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SINK_SCHEMA
 from streaming.engine.operator.state_row import STATE_SCHEMA
 from streaming.engine.progress import CLIENTS_QUARANTINED, OUTCOMES, RESENDS
+from streaming.engine.spark_options import SLOTS_OF_A_PROCESSOR
 
 QUERY_NAME: Final = "sessions"
 
@@ -203,12 +204,15 @@ def _for_each_recipient(records: DataFrame, settings: PipelineSettings) -> DataF
 
 
 def _in_few_tasks(records: DataFrame, spark: SparkSession) -> DataFrame:
-    """Lets a task read several of Kafka's partitions on one machine, so that all tasks run at once; a task costs about 10 ms.
+    """Lets a task read several of Kafka's partitions on one machine: one task for each processor, which is half of the slots.
 
-    On a cluster each partition keeps its task, where a consumer of it is cached.
+    Each task makes the code of its expressions anew (docs/decisions/0054-bursts.md). On a cluster each partition keeps its task,
+    where a consumer of it is cached.
     """
     context = spark.sparkContext
-    return records.coalesce(context.defaultParallelism) if (context.master or "").startswith("local") else records
+    if not (context.master or "").startswith("local"):
+        return records
+    return records.coalesce(max(1, context.defaultParallelism // SLOTS_OF_A_PROCESSOR))
 
 
 def _selection(topic: str, partitions: int | None) -> dict[str, str]:

@@ -33,7 +33,7 @@ _DAEMON: Final = "streaming.engine.operator.worker_daemon"
 """Named and not imported: the driver needs nothing of it. On other machines the daemon may not find our packages."""
 _ROCKSDB: Final = f"{_STREAMING}.state.RocksDBStateStoreProvider"
 _MAX_SOCKET_DIRECTORY_BYTES: Final = 60
-_SLOTS_OF_A_PROCESSOR: Final = 2
+SLOTS_OF_A_PROCESSOR: Final = 2
 """docs/decisions/0031."""
 
 NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m"
@@ -95,7 +95,7 @@ def spark_master(settings: Settings) -> str:
     """
     if settings.engine.master != "local[*]":
         return settings.engine.master
-    slots = _SLOTS_OF_A_PROCESSOR * len(os.sched_getaffinity(0))
+    slots = SLOTS_OF_A_PROCESSOR * len(os.sched_getaffinity(0))
     return f"local[{max(slots, settings.engine.state_partitions + 1) if settings.archive.enabled else slots}]"
 
 
