@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from state.outbound.transmission import READ_AHEAD_BYTES
+from state.records.messages import message_bytes
 from state.records.scheduling import COLLAPSE_KEY
-from tests.scenarios.scenario import Scenario
+from tests.scenarios.scenario import Scenario, message
 
 QUOTA = 4
 
@@ -70,8 +71,8 @@ def test_messages_of_several_priorities_wait_in_the_session() -> None:
 
 def test_no_more_bytes_are_read_ahead_than_the_limit() -> None:
     s = keeping_up().puback(1, 2, 3)
-    large = b"x" * (READ_AHEAD_BYTES // 2)
-    assert len(burst(s, *"defghi", payload=large)) == QUOTA + 1
+    half = b"x" * (READ_AHEAD_BYTES // 2 - message_bytes(message("d", payload=b"")))
+    assert len(burst(s, *"defghij", payload=half)) == QUOTA + 2
 
 
 def test_a_client_with_a_send_rate_gets_nothing_ahead() -> None:
