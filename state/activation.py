@@ -64,8 +64,8 @@ class Activation:
             connection may have written one above it.
         lists_end: If no session is left, its list ends with this connection; 0 = nothing has ended.
         presence: What backends are told of the client's connections.
-        marks_session: A session that outlives its connection has begun, and its gateway has not marked it.
-        mark_ends: If no session is left, its mark ends with this connection; 0 = nothing has ended.
+        marks_session: There is a session that outlives its connection, and its gateway has not marked it.
+        mark_ends: If no such session is left, its mark ends with this connection; 0 = nothing has ended.
         read_ahead_bytes: Size of the messages that were read ahead (state/outbound/transmission.py).
         was_kept: A DISCONNECT has ended a session that would have outlived its connection.
     """

@@ -167,6 +167,7 @@ class Session:
                 self.outbound,
                 activation,
                 has_session=self.established,
+                is_kept=self.established and self.session_expiry_interval_s > 0,
                 is_online=self.connection is not None,
                 newest_connection_id=self.newest_connection_id,
             )
@@ -433,6 +434,9 @@ class Session:
         The gateway has acknowledged nothing of the device that the session would need. So neither of them has lost anything when
         the device connects again, and gateways know by then whether there is a session.
         """
+        if self.established:
+            activation.marks_session = True
+            routed.claim_refused(self.outbound, event.connection_id, activation)
         reason = "CONNACK was wrong about the session: connect again"
         activation.presence.reason = activation.presence.reason or reason
         activation.record(Transition.CONNECTION_REFUSED, detail=reason)

@@ -5,6 +5,7 @@ One event loop, no task per connection: asyncio protocols (device_socket.py), an
 
 import asyncio
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -44,6 +45,7 @@ _TICK_MS: Final = 10
 """Resolution of that time: Linux counts it in ticks of its timer."""
 _ENGINE_FOLLOWS_MS: Final = 15_000
 """After session settings have changed in the file, the engine takes them over with one of its next micro-batches."""
+_COMPACTED: Final = (AppendTopic.SUBSCRIPTIONS, AppendTopic.RETAINED)
 _GATEWAY: Final = "gateway"
 """The cause, in the metrics, of an end for which the device is not responsible."""
 _STOPS: Final = CloseReason("the gateway is stopping", _GATEWAY, ReasonCode.SERVER_SHUTTING_DOWN)
@@ -89,6 +91,10 @@ class Gateway(CommandHost[DeviceSocket]):
         self.limits = GatewayLimits(settings, counters)
         self._by_client: dict[ClientId, DeviceSocket] = {}
         """The newest authenticated socket of each client. A client id alone must not attract offers."""
+        self._forgetting: Counter[ClientId] = Counter()
+        """Records by which sessions end, and which Kafka has not confirmed."""
+        self._looking_up: defaultdict[ClientId, list[Callable[[bool], None]]] = defaultdict(list)
+        """Those who wait for such a record."""
         self._pressure = Pressure(settings.fast_path)
         self._lag_monitor = LoopLagMonitor(self._observe_lag)
         self._registered = 0
@@ -176,9 +182,23 @@ class Gateway(CommandHost[DeviceSocket]):
             gateway=self.name,
         )
 
-    def look_up(self, answer: Callable[[bool], None]) -> None:
-        """Has the tables brought up to the log. answer: is called on the loop, and told whether they are."""
-        self._look_up(lambda is_current: self._on_loop(partial(answer, is_current)))
+    def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None:
+        """Has the tables brought up to the log. answer: is called on the loop, and told whether they are.
+
+        The end of a session that this gateway has just written comes first: its client does not wait for it.
+        """
+        if self._forgetting[client_id]:
+            self._looking_up[client_id].append(answer)
+        else:
+            self._look_up(lambda is_current: self._on_loop(partial(answer, is_current)))
+
+    def _forgotten(self, client_id: ClientId) -> None:
+        """Kafka has the end of a session, or will never have it."""
+        self._forgetting[client_id] -= 1
+        if not self._forgetting[client_id]:
+            del self._forgetting[client_id]
+            for answer in self._looking_up.pop(client_id, ()):
+                self.look_up(client_id, answer)
 
     def _on_loop(self, call: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the loop is closed
@@ -196,8 +216,10 @@ class Gateway(CommandHost[DeviceSocket]):
         connection, topics = socket.connection, self._topics
         for append in appends:
             value: bytes | None = append.value
-            if not value and append.topic is AppendTopic.RETAINED:
-                value = None  # so that compaction forgets the topic
+            if not value and append.topic in _COMPACTED:
+                value = None  # so that compaction forgets the key
+                if append.topic is AppendTopic.SUBSCRIPTIONS:
+                    self._forgetting[connection.client_id] += 1
             done = partial(self._appended, socket, append)
             self.append(topics[append.topic], append.key or connection.key, value, append.headers, done)
         if connection.is_low_rate(self.now_ms()):
@@ -210,6 +232,8 @@ class Gateway(CommandHost[DeviceSocket]):
         connection, failure = socket.connection, ReasonCode.SUCCESS
         if error is not None:
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY
+        if not append.value and append.topic is AppendTopic.SUBSCRIPTIONS:
+            self._forgotten(connection.client_id)
         if append.is_farewell and error is None:
             self._ended.remember(connection.connection_id)
         elif append.is_farewell:

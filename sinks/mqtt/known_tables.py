@@ -19,10 +19,10 @@ class KnownTables(Protocol):
 
     @property
     def knows_sessions(self) -> bool:
-        """Returns True if `has_session` is right once the tables are as far as the log."""
+        """Returns True if `kept_ms` is right once the tables are as far as the log."""
 
-    def has_session(self, client_id: ClientId) -> bool:
-        """Returns True if a session of the client is marked."""
+    def kept_ms(self, client_id: ClientId) -> int | None:
+        """Returns for how long the client's session surely lives; 0 = that is not known. None = no session is marked."""
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         """Returns True if the client's highest list is known, and is not above this one by `order_of`."""
@@ -41,8 +41,8 @@ class _NoTables:
     def knows_sessions(self) -> bool:
         return False
 
-    def has_session(self, client_id: ClientId) -> bool:
-        return False
+    def kept_ms(self, client_id: ClientId) -> int | None:
+        return 0
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         return False
@@ -70,10 +70,13 @@ class TablesOfProcess(Protocol):
 class RoutingView:
     """KnownTables on the tables of this process, of which it asks only what needs no lock.
 
-    is_complete: whether the reader has reached the ends that the topics had when it began.
+    is_complete: whether the reader has reached the ends that the topics had when it began. now_ms: the brokers' time.
     """
 
-    def __init__(self, settings: RoutingSettings, tables: TablesOfProcess, is_complete: Callable[[], bool]) -> None:
+    def __init__(
+        self, settings: RoutingSettings, tables: TablesOfProcess, is_complete: Callable[[], bool], now_ms: Callable[[], int]
+    ) -> None:
+        self._now_ms = now_ms
         self._settings = settings
         self._tables = tables
         self._is_complete = is_complete
@@ -85,8 +88,11 @@ class RoutingView:
     def knows_sessions(self) -> bool:
         return self._is_complete() and self._tables.marks_all_sessions
 
-    def has_session(self, client_id: ClientId) -> bool:
-        return self._tables.sessions.get(client_id.encode()) is not None
+    def kept_ms(self, client_id: ClientId) -> int | None:
+        kept_until_ms = self._tables.sessions.kept_until_ms(client_id.encode())
+        if kept_until_ms is None:
+            return None if self._is_complete() else 0
+        return max(0, kept_until_ms - self._now_ms())
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         entry = self._tables.subscriptions.get(client_id)

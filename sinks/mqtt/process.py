@@ -153,7 +153,7 @@ async def run_gateway(
                 counters,
                 clock_ns=clock_ns,
                 has_brokers_time=has_brokers_time,
-                tables=RoutingView(settings.routing, matcher.tables, matcher.has_tables),
+                tables=RoutingView(settings.routing, matcher.tables, matcher.has_tables, lambda: clock_ns() // 1_000_000),
                 look_up=lookups.ask,
             )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)

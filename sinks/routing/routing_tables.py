@@ -12,7 +12,7 @@ from state.model import ClientId
 from state.records.messages import BrokenContract
 from state.records.publications import Publication, publication_in
 from state.records.record import HEADER_BYTES, Header
-from state.records.session_marks import ALL_MARKED, MARK
+from state.records.session_marks import ALL_MARKED, MARK, kept_until_ms
 from state.records.subscriptions import decode_subscriptions, ended_connection
 from state.records.uplink import INFLIGHT_ID
 
@@ -49,15 +49,18 @@ class RoutingTables:
             self.subscriptions = SubscriptionTable()
             self.retained = RetainedTable()
 
-    def read_list(self, key: bytes | None, value: bytes | None, headers: Headers) -> ClientId | None:
+    def read_list(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int = 0) -> ClientId | None:
         """Applies a record of `inflight.subscriptions`; the caller holds `lock`.
+
+        Args:
+            timestamp_ms: Time of the record. Only marks need it.
 
         Returns:
             The client if the record is lower than one before it: compaction would keep the wrong one. Whoever holds the client's
             connection has to append its list again. None otherwise.
         """
         if key is not None and key.startswith(_OF_SESSIONS):
-            self._read_mark(key, value, headers)
+            self._read_mark(key, value, headers, timestamp_ms)
             return None
         try:
             client_id = (key or b"").decode()
@@ -70,7 +73,7 @@ class RoutingTables:
             return None
         return None if is_highest else client_id
 
-    def _read_mark(self, key: bytes, value: bytes | None, headers: Headers) -> None:
+    def _read_mark(self, key: bytes, value: bytes | None, headers: Headers, timestamp_ms: int) -> None:
         if key == ALL_MARKED:
             self.marks_all_sessions = value is not None
             return
@@ -79,7 +82,8 @@ class RoutingTables:
             if value is None:
                 self.sessions.end(client, ended_connection(list(headers)))
             else:
-                self.sessions.mark(client, decode_subscriptions(value).connection_id)
+                kept_ms = kept_until_ms(headers, timestamp_ms)
+                self.sessions.mark(client, decode_subscriptions(value).connection_id, kept_ms)
         except UnreadableRecord:
             self.unreadable += 1
 

@@ -18,8 +18,8 @@ class RoutingSettings:
         "publications of devices and backends reach the clients that subscribe to their topic; false = no matcher runs"
     ).default(True)
     early_connack: bool = Setting(
-        "CONNACK without Clean Start need not wait for the engine, because a gateway knows whether there is a session; false = "
-        "it waits, for clients that send SUBSCRIBE and do not wait for SUBACK before others publish"
+        "CONNACK without Clean Start need not wait for the engine, because a gateway knows whether there is a session; "
+        "false = it waits"
     ).default(True)
     shared_strategy: SharedStrategy = Setting(
         "which member of a shared subscription gets a message: sticky (the same one for each publisher while the members are the "

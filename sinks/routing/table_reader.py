@@ -232,13 +232,14 @@ class TableReader:
                 except UnreadableRecord:
                     tables.unreadable += 1
                     continue
+                timestamp_ms = message.timestamp()[1]
                 if topic == subscriptions_topic:
-                    if (client_id := tables.read_list(message.key(), message.value(), headers)) is not None:
+                    if (client_id := tables.read_list(message.key(), message.value(), headers, timestamp_ms)) is not None:
                         self._behind.add(client_id)
                     elif self._behind:
                         self._behind.discard((message.key() or b"").decode(errors="replace"))
                 else:
-                    tables.read_retained(message.key(), message.value(), headers, message.timestamp()[1])
+                    tables.read_retained(message.key(), message.value(), headers, timestamp_ms)
         tables.delete_expired(self._now_ms())
         counters = self._counters
         counters.clients, counters.subscriptions = len(tables.subscriptions), tables.subscriptions.subscription_count

@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.commands import AcceptConnection, CloseConnection, EndSessionMark, MarkSession
+from state.commands import AcceptConnection, AnnounceSubscriptions, CloseConnection, EndSessionMark, MarkSession
 from state.events import Claim
 from state.model import Outcome, ReasonCode
 from tests.scenarios.scenario import Scenario, will
@@ -44,6 +44,26 @@ def test_a_session_that_a_gateway_did_not_know_keeps_everything(is_online: bool)
     s.lose_connection(2)
     s.connect(version=5, claim=Claim.RESUMED)
     assert s.sees() == ["CONNACK present", "PUBLISH 1 a DUP", "PUBLISH 2 b DUP"]
+
+
+def test_what_is_subscribed_behind_a_wrong_claim_does_not_count() -> None:
+    """[MQTT-3.8.4-1] SUBACK waits for the session. Its list is above those that the gateway has written meanwhile, or will."""
+    s = Scenario(routing=True).connect(claim=Claim.NEW).subscribe("kept", 1, version=1).lose_connection()
+    s.connect(claim=Claim.NEW).subscribe("other", 1, version=1)
+    (announced,) = s.sent(AnnounceSubscriptions)
+    assert (announced.connection_id, announced.is_online) == (2, False)
+    assert announced.version > 1_000_000
+    assert [one.topic_filter for one in announced.subscriptions] == ["kept"]
+    assert [one.topic_filter for one in s.session.outbound.subscriptions] == ["kept"]
+    assert marks(s) == [MarkSession(connection_id=2)], "the next gateway knows the session"
+    s.connect(claim=Claim.RESUMED).subscribe("other", 1, version=1)
+    assert [one.topic_filter for one in s.session.outbound.subscriptions] == ["kept", "other"]
+
+
+def test_without_routing_a_wrong_claim_writes_nothing() -> None:
+    s = Scenario().connect().lose_connection().connect(claim=Claim.NEW)
+    assert s.sees()[-1] == "CLOSE 0x89"
+    assert (s.sent(AnnounceSubscriptions), marks(s)) == ([], [])
 
 
 def test_a_session_that_is_gone_is_not_begun_by_one_who_resumes_it() -> None:
@@ -100,6 +120,12 @@ def test_a_session_that_ends_with_its_connection_has_no_mark() -> None:
 def test_a_kept_session_that_a_disconnect_ends_had_a_mark() -> None:
     s = Scenario(routing=True).connect(version=5, claim=Claim.NEW).disconnect(expiry_s=0)
     assert marks(s) == [EndSessionMark(connection_id=1)]
+
+
+def test_a_clean_start_without_expiry_ends_the_mark_at_once() -> None:
+    """Whoever comes after this connection finds no session, even while it is connected."""
+    s = Scenario(routing=True).connect(claim=Claim.NEW).connect(clean_start=True, expiry_s=0, version=5)
+    assert marks(s) == [EndSessionMark(connection_id=2)]
 
 
 def test_without_routing_nothing_is_marked() -> None:

@@ -91,9 +91,8 @@ class FrameBuffer:
         return first_byte == PUBREL or first_byte & 0xF6 == PUBLISH | 0x04
 
     @property
-    def is_subscribing_next(self) -> bool:
-        """The next packet is a SUBSCRIBE or an UNSUBSCRIBE."""
-        return len(self) > 0 and self._buffer[self._position] & 0xF0 in (0x80, 0xA0)
+    def is_disconnect_next(self) -> bool:
+        return len(self) > 0 and self._buffer[self._position] == DISCONNECT
 
     def next_packet(self) -> tuple[bytes, int] | None:
         """Returns the next whole packet and where its body starts in it; None = feed more bytes first.

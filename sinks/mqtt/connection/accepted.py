@@ -7,7 +7,8 @@
    (`SubscriptionJudge`).
 3. With routing, a SUBSCRIBE or UNSUBSCRIBE that changes the subscriptions makes two records: the event, and the whole list for
    the matchers. The acknowledgement waits for both. What the device sends next waits for the list, because a PUBLISH behind a
-   SUBSCRIBE must find it.
+   SUBSCRIBE must find it. If CONNACK has claimed that there was no session, the acknowledgement waits for the session too: one
+   that refuses the claim ignores the subscription, and writes its own list above this one.
 """
 
 from collections.abc import Callable
@@ -238,7 +239,7 @@ class AcceptedDevice:
         """Adds an answer, which goes out when the event and the list are in the log. One without an event has its turn, too."""
         data = self._output.fitting(self._output.codec.encode(answer))
         if event is not None:
-            self._records.add(Append(encode_event(event), data, second=new_list))
+            self._records.add(Append(encode_event(event), data, second=new_list, awaits_session=True))
         else:
             self._records.add_answer(data)
             self._records.take_answers(self._output.packets)

@@ -58,6 +58,7 @@ class Append:
         is_farewell: the engine knows by it that the connection is over.
         fast_publish: the message that may be written when this is confirmed.
         counts: it is a publication, and one of `AppendQueue.unanswered` until its answer is written.
+        awaits_session: its answer waits for AcceptConnection too, while `AppendQueue.held` is a list.
         is_urgent: the engine should not wait with it (state/records/wake_ups.py). Counts for records of `inflight.events`.
         joined: the values of the acknowledgements that share this record; None = it is no acknowledgement.
         waits_since_s: when it was handed to Kafka, by time.monotonic(), if others are slowed down for its device; else None.
@@ -72,6 +73,7 @@ class Append:
     second: "Append | None" = None
     then: "Append | None" = None
     counts: bool = False
+    awaits_session: bool = False
     is_farewell: bool = False
     answer: Answer | None = None
     size_bytes: int = 0
@@ -106,6 +108,7 @@ class AppendQueue:
         unanswered: publications that count and whose answer is not written; max_unanswered: how many there may be.
         unconfirmed, unconfirmed_bytes: the records that Kafka has not confirmed.
         unwritten_bytes: of answers that wait for a record.
+        held: answers that wait for AcceptConnection; None = no answer has to.
         is_full: one of these or all connections together are at a limit.
         stops_reading: that, or a record holds back what comes behind it. Nothing more is read from the device until it is False
             again. All that is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
@@ -119,6 +122,7 @@ class AppendQueue:
     unanswered: int = 0
     max_unanswered: int = MAX_PACKET_ID
     new: list[Append] = field(default_factory=list)
+    held: list[Answer] | None = None
     _is_full: bool = False
     _holding_back: int = 0
     _answers: list[Answer] = field(default_factory=list)  # a deque takes 760 bytes while it is empty, for each connection
@@ -135,6 +139,9 @@ class AppendQueue:
         answer, second = append.answer, append.second
         if answer is not None:
             self._await_turn(answer)
+            if append.awaits_session and self.held is not None:
+                answer.unconfirmed += 1
+                self.held.append(answer)
         self.unanswered += append.counts
         self._add(append)
         if second is not None:
@@ -233,11 +240,19 @@ class AppendQueue:
         if self._is_full:
             self._resume_if_there_is_room()
 
+    def release(self, into: list[bytes]) -> None:
+        """The session has accepted the connection: frees the answers that wait for that, and takes those whose turn has come."""
+        for answer in self.held or ():
+            answer.unconfirmed -= 1
+            answer.is_free = not answer.unconfirmed
+        self.held = None
+        self.take_answers(into)
+
     def drop_answers(self) -> None:
         """Forget the answers: the connection is over."""
         self._total.release(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
         self._answers.clear()
-        self.unwritten_bytes = 0
+        self.held, self.unwritten_bytes = None, 0
 
     def _await_turn(self, answer: Answer) -> None:
         self._answers.append(answer)

@@ -18,6 +18,8 @@ Theory of operation
    if the engine refuses the CONNECT, the device may repeat the publication to another session, which would hand it on again.
    Everything waits if connections are not numbered by the brokers' clock: a CONNECT could be refused that is the latest one,
    and with it a subscription that was acknowledged. An engine that has other settings ends the connection.
+   CONNACK without Clean Start is early too if the gateway claims whether there is a session (handshake.py). All but DISCONNECT
+   waits for a resumed session, because it owes something. SUBACK and QoS 2 wait for a new one.
 5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py).
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Of them only what is on this wire is kept here.
 7. After a protocol error nothing more is read. The connection closes when it has answered what it accepted before (ending.py).
@@ -42,7 +44,7 @@ from sinks.mqtt.connection.effects import ANNOUNCE, LOOK_UP, Effects, LogIn, Reg
 from sinks.mqtt.connection.ending import TAKEN_OVER, Ending
 from sinks.mqtt.connection.handshake import V5, ConnectionRefused, Handshake, check_first_bytes, read_connect
 from sinks.mqtt.connection.output import DeviceOutput
-from sinks.mqtt.connection.phases import AWAITING_ACCEPT, OPEN, OVERDUE, VIOLATION, CloseReason, Deadlines, Phase
+from sinks.mqtt.connection.phases import AWAITING_ACCEPT, DEVICE_FAILED, OPEN, OVERDUE, VIOLATION, CloseReason, Deadlines, Phase
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.packet_rates import PacketRates
@@ -164,7 +166,23 @@ class WireConnection:
             if self._device is not None:
                 self._work_off(now_ms)
                 self._take_offers(now_ms)
+            elif self.phase is Phase.ANSWERED:
+                self._read_disconnect()
         return self._effects()
+
+    def _read_disconnect(self) -> None:
+        """Carries out a DISCONNECT that is the first packet after CONNACK: the client may connect again at once, and expect what
+        it has said of its session. Everything else waits for the session."""
+        if not self._frames.is_disconnect_next:
+            return
+        try:
+            packet = self._frames.next_packet()
+            disconnect = None if packet is None else self._output.codec.decode(*packet)
+            if isinstance(disconnect, Disconnect):
+                self._on_disconnect(disconnect)
+        except ProtocolViolation as violation:
+            self.counters.protocol_errors[violation.reason_code] += 1
+            self._end(CloseReason(violation.reason, VIOLATION, violation.reason_code))
 
     def _read_connect(self, data: bytes, now_ms: int) -> Effects:
         frames, handshake, output = self._frames, self._handshake, self._output
@@ -247,7 +265,7 @@ class WireConnection:
         self._expire(now_ms)
         if self.phase is not Phase.LOOKING_UP:
             return self._effects()
-        self._handshake.looked_up(is_current)
+        self._handshake.looked_up(is_current, now_ms)
         self.phase = Phase.AWAITING_ACCEPT
         return self._tell_connected()
 
@@ -275,9 +293,12 @@ class WireConnection:
             return
         self.phase = Phase.CONNECTED
         handshake.deadline_ms = None
+        if handshake.has_marked and not accept.session_expiry_interval_s:
+            self._records.add(handshake.end_of_mark())
         if self._device is None:
             self._serve(accept, now_ms)
         else:
+            self._records.release(self._output.packets)
             self._work_off(now_ms)
 
     def _serve(self, accept: AcceptConnection, now_ms: int) -> None:
@@ -367,11 +388,14 @@ class WireConnection:
             handshake.confirmed(now_ms)
             if handshake.empty_list is not None:
                 records.add(handshake.empty_list)  # not before: it would be above the list of a session that goes on
-            if self.phase is Phase.AWAITING_ACCEPT and (expected := handshake.expect()) is not None:
+            if self.phase is Phase.AWAITING_ACCEPT and (expected := handshake.expect(now_ms)) is not None:
                 # CONNECT is in the log, so every later one comes behind it; see the module, 4
                 is_said = self._say_accepted(handshake.connack(expected), Phase.ANSWERED)
                 if is_said and handshake.serves_at_once:
+                    records.held = [] if handshake.claim else None
                     self._serve(expected, now_ms)
+                elif is_said:
+                    self._read_disconnect()
         if device is not None:
             if append.then is not None and not self._ending.is_told:
                 records.add(append.then)
@@ -439,9 +463,7 @@ class WireConnection:
             while (device := self._device) is not None and ending.pending is None and not records.stops_reading:
                 if self._deadlines.taken_ms is not None and not ending.peer_gone:
                     return
-                if self.phase is Phase.ANSWERED and (
-                    frames.is_qos2_next or (self._handshake.claim and frames.is_subscribing_next)
-                ):
+                if self.phase is Phase.ANSWERED and frames.is_qos2_next:
                     return
                 if len(frames) and not rates.may_read(now_ms):
                     return
@@ -475,6 +497,7 @@ class WireConnection:
                 unanswered=self._oldest_unanswered() if disconnect.reason_code >= ReasonCode.UNSPECIFIED_ERROR else 0,
             )
         )
+        self._tell_kept(disconnect.session_expiry_interval_s)
         self._close()
 
     # --- time -------------------------------------------------------------------------------------------------------------------
@@ -527,6 +550,14 @@ class WireConnection:
 
     def _tell_lost(self, why: CloseReason, reconnect_grace_ms: int) -> None:
         self._ending.tell_lost(self.connection_id, why, reconnect_grace_ms, self._oldest_unanswered())
+        # Of a claim that it refuses the session says how it is. A gateway whose lease has passed may be late by any time.
+        if why.cause in DEVICE_FAILED and not (self.phase is Phase.ANSWERED and self._handshake.claim):
+            self._tell_kept(None)
+
+    def _tell_kept(self, changed_expiry_s: int | None) -> None:
+        """Says in the log how long the session is kept from now on. A CONNECT without CONNACK may have none."""
+        if self.phase in OPEN and (mark := self._handshake.ending_mark(changed_expiry_s)) is not None:
+            self._records.add(mark)
 
     def _oldest_unanswered(self) -> PacketId:
         return 0 if self._device is None else self._device.oldest_unanswered()

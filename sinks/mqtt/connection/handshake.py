@@ -19,10 +19,10 @@ from sinks.mqtt_topics import has_control_character, is_of_the_server
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
 from state.events import Capability, Claim, ClientConnected
-from state.model import ReasonCode
+from state.model import NEVER_EXPIRES_S, ReasonCode
 from state.records.events import encode_event
-from state.records.session_marks import encode_mark, mark_key
-from state.records.subscriptions import SubscriptionList, encode_subscriptions
+from state.records.session_marks import encode_mark, kept_header, mark_key
+from state.records.subscriptions import ENDED, SubscriptionList, encode_subscriptions
 from state.settings import SessionSettings
 
 _CONNECT: Final = bytes((framing.CONNECT,))
@@ -31,7 +31,12 @@ _NAME_OF_MQTT_3_1: Final = b"\x00\x06MQIsdp"
 _PROMPT_MS: Final = 1_000
 """From reading a CONNECT to the confirmation of its record. Within this no later CONNECT is in the log before it."""
 _SURELY_KEPT_S: Final = 60
-"""A session with a shorter expiry interval may end while its CONNECT is on its way. The device would have to come once more."""
+"""A session with such an expiry interval is kept until its end is in the log: while it is connected it does not expire, and its
+gateway says when the connection is over. A shorter one may pass before the engine knows that this gateway has been killed."""
+_MARGIN_MS: Final = 1_500
+"""A session is claimed to be there if it surely lives for this long. Its CONNECT is in the log by then."""
+_CLOCKS_MS: Final = 500
+"""The part of that by which clocks may differ, and the engine may be behind."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _NOT_REGISTERED: Final = Registration(0, "", -1, "")
 
@@ -218,7 +223,9 @@ class Handshake:
         record: with ClientConnected, until Kafka has confirmed it.
         empty_list: the record that removes the subscriptions before a Clean Start, until Kafka has confirmed it.
         mark: the record that says that there is a session, until Kafka has confirmed it.
+        has_marked: there is or was such a record.
         claim: what CONNACK says about the session before the session has read the CONNECT.
+        claim_ends_ms: after this time the session may have ended that is claimed to be there.
         was_prompt: Kafka had that record without delay.
         expected: the engine's answer, which CONNACK has anticipated in the phase ANSWERED.
     """
@@ -233,7 +240,9 @@ class Handshake:
     record: Append | None = None
     empty_list: Append | None = None
     mark: Append | None = None
+    has_marked: bool = False
     claim: Claim = Claim.NONE
+    claim_ends_ms: int = 0
     was_prompt: bool = False
     expected: AcceptConnection | None = None
 
@@ -257,12 +266,41 @@ class Handshake:
         if is_clean and registration.tables.has_list(registration.client_id):
             empty = SubscriptionList(connection_id=registration.connection_id, version=0)
             self.empty_list = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
-        if not self._granted_expiry_s:
+        expiry_s = self._granted_expiry_s
+        self.has_marked = expiry_s > 0 or registration.tables.kept_ms(registration.client_id) is not None
+        if not self.has_marked:
             return [self.record]
-        self.mark = Append(
-            encode_mark(registration.connection_id), topic=AppendTopic.SUBSCRIPTIONS, key=mark_key(registration.client_id)
-        )
+        # Without an expiry interval a session of earlier connections ends with this one: nobody may claim it from now on.
+        self.mark = self._mark_record(NEVER_EXPIRES_S if expiry_s >= _SURELY_KEPT_S else expiry_s)
         return [self.record, self.mark]
+
+    def _mark_record(self, kept_s: int) -> Append:
+        """kept_s: for how long the session surely lives. Only settings that are those of the engine can say so."""
+        registration = self.registration
+        return Append(
+            encode_mark(registration.connection_id),
+            headers=[kept_header(kept_s if registration.knows_settings else 0)],
+            topic=AppendTopic.SUBSCRIPTIONS,
+            key=mark_key(registration.client_id),
+        )
+
+    def ending_mark(self, changed_expiry_s: int | None = None) -> Append | None:
+        """Makes the record that says how long the session is kept after the connection; None = nothing new is to be said.
+
+        changed_expiry_s: what DISCONNECT says; None = nothing.
+        """
+        if not self._settings.routing.enabled or not self._granted_expiry_s:
+            return None
+        expiry_s = self._granted_expiry_s if changed_expiry_s is None else self._granted_s(changed_expiry_s)
+        if not expiry_s:
+            return self.end_of_mark()
+        return None if expiry_s == NEVER_EXPIRES_S else self._mark_record(expiry_s)
+
+    def end_of_mark(self) -> Append:
+        """Makes the record that says that there is no session after this connection."""
+        registration = self.registration
+        headers = [(ENDED, b"%d" % registration.connection_id)]
+        return Append(b"", headers=headers, topic=AppendTopic.SUBSCRIPTIONS, key=mark_key(registration.client_id))
 
     @property
     def is_answerable(self) -> bool:
@@ -271,8 +309,10 @@ class Handshake:
 
     @property
     def _granted_expiry_s(self) -> int:
-        session = self._settings.session_of(self.registration.client_id)
-        return session.granted_session_expiry_s(self.connect.session_expiry_interval_s)
+        return self._granted_s(self.connect.session_expiry_interval_s)
+
+    def _granted_s(self, asked_s: int | None) -> int:
+        return self._settings.session_of(self.registration.client_id).granted_session_expiry_s(asked_s)
 
     @property
     def may_claim(self) -> bool:
@@ -289,15 +329,15 @@ class Handshake:
             and registration.tables.knows_sessions
         )
 
-    def looked_up(self, is_current: bool) -> None:
+    def looked_up(self, is_current: bool, now_ms: int) -> None:
         """Claims whether there is a session. is_current: the tables have all that was in the log when CONNECT was read."""
-        tables, client_id = self.registration.tables, self.registration.client_id
         if not is_current or not self.may_claim:
             return
-        if not tables.has_session(client_id):
+        kept_ms = self.registration.tables.kept_ms(self.registration.client_id)
+        if kept_ms is None:
             self.claim = Claim.NEW
-        elif self._granted_expiry_s >= _SURELY_KEPT_S:
-            self.claim = Claim.RESUMED
+        elif kept_ms >= _MARGIN_MS:
+            self.claim, self.claim_ends_ms = Claim.RESUMED, now_ms + kept_ms - _CLOCKS_MS
 
     @property
     def serves_at_once(self) -> bool:
@@ -313,9 +353,11 @@ class Handshake:
         assigned_client_id = None if self.connect.client_id else self.registration.client_id  # [MQTT-3.1.3-6]
         return connack(self.connect, accept, self._settings, assigned_client_id=assigned_client_id)
 
-    def expect(self) -> AcceptConnection | None:
+    def expect(self, now_ms: int) -> AcceptConnection | None:
         """Returns the engine's answer, if CONNACK need not wait for it; None = it must."""
         registration = self.registration
+        if self.claim is Claim.RESUMED and now_ms > self.claim_ends_ms:
+            return None
         if (self.connect.clean_start and registration.knows_settings) or self.claim:
             session = self._settings.session_of(registration.client_id)
             expected = expected_accept(self.connect, session, registration)

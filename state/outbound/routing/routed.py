@@ -46,6 +46,10 @@ WAIT_MS: Final = 3_600_000
 """Time for which a message waits for a CONNECT, and for which a client is remembered after the end of its session."""
 
 
+_ABOVE_ALL: Final = 2**31 - 1
+"""A version above those of all lists that a connection writes."""
+
+
 def is_new(outbound: SessionOutbound, message: Message, activation: Activation) -> bool:
     """Applies rule 1. Returns False if the message is a copy, which must be ignored."""
     routing = _routing_of(message)
@@ -181,6 +185,16 @@ def connection_refused(outbound: SessionOutbound, connection_id: int, newest_con
         activation.lists_end = max(activation.lists_end, newest_connection_id)
 
 
+def claim_refused(outbound: SessionOutbound, connection_id: int, activation: Activation) -> None:
+    """Overrules the lists of a connection whose gateway did not know the session: it may have written some, or may yet.
+
+    What the client has subscribed to on that connection was not acknowledged, and does not count.
+    """
+    if outbound.settings.routing:
+        outbound.routing.list_id = ListId(connection_id, _ABOVE_ALL)
+        activation.corrects_list = True
+
+
 def session_ends(outbound: SessionOutbound, newest_connection_id: int, activation: Activation) -> None:
     """Prepares the end of the client's list. Call it while the session still has its subscriptions."""
     if outbound.settings.routing and (outbound.subscriptions or outbound.routing.list_id.version):
@@ -205,12 +219,22 @@ def list_read(outbound: SessionOutbound, event: Subscribed | Unsubscribed, activ
 
 
 def end_of_activation(
-    outbound: SessionOutbound, activation: Activation, *, has_session: bool, is_online: bool, newest_connection_id: int
+    outbound: SessionOutbound,
+    activation: Activation,
+    *,
+    has_session: bool,
+    is_kept: bool,
+    is_online: bool,
+    newest_connection_id: int,
 ) -> None:
-    """Writes the list of a session with a shared subscription or a refused connection, or the end of a list; and marks."""
-    if has_session and activation.marks_session:
+    """Writes the list of a session with a shared subscription or a refused connection, or the end of a list; and marks.
+
+    Args:
+        is_kept: There is a session, and it outlives its connection.
+    """
+    if is_kept and activation.marks_session:
         activation.add(MarkSession(connection_id=newest_connection_id))
-    elif not has_session and activation.mark_ends:
+    elif not is_kept and activation.mark_ends:
         activation.add(EndSessionMark(connection_id=activation.mark_ends))
     if has_session:
         if activation.corrects_list or (activation.announces and outbound.subscriptions.has_shared):

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.wire_device import PUBACK, PUBCOMP, PUBREC, PUBREL, Backend, WireDevice, acknowledgement, both_versions
-from tests.unit.sinks.mqtt.mqtt_bytes import text
+from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
 
 
 @both_versions
@@ -31,6 +31,37 @@ def test_a_session_ends_when_its_expiry_interval_has_passed(up: SharedUp, backen
     assert backend.outcomes(backend.send(name, b"too late")) == ["session_ended"]
     with WireDevice(up.mqtt, name, level, expiry_s=1) as device:
         assert not device.session_present
+
+
+def test_no_connect_is_refused_whatever_the_one_before_asked_for(up: SharedUp) -> None:
+    """[MQTT-3.1.2-23] [MQTT-3.2.2-2]: each connection follows at once. SUBACK says that the session has accepted it."""
+    name, for_a_while, gone = "changes-its-mind", "e0 00", "e0 07 00 05 11 00000000"
+    turns = [(3_600, for_a_while), (0, for_a_while), (3_600, gone), (3_600, for_a_while), (3_600, for_a_while)]
+    seen = []
+    for expiry_s, disconnect in turns:
+        with WireDevice(up.mqtt, name, 5, expiry_s=expiry_s) as device:
+            seen.append(device.session_present)
+            device.send(packet(0x82, b"\x00\x09\x00", text("t"), b"\x01"))
+            device.expect("90 04 0009 00 01")
+            device.send(disconnect)
+    assert seen == [False, True, False, False, True]
+
+
+@both_versions
+def test_who_leaves_without_suback_has_subscribed(up: SharedUp, level: int) -> None:
+    """A new session, and nobody waits for it."""
+    name = f"hasty-{level}"
+    with WireDevice(up.mqtt, name, level) as device:
+        device.send(packet(0x82, b"\x00\x09" + b"\x00" * (level == 5), text(f"{name}/t"), b"\x01"))
+        device.send("e0 00")
+        device.expect_closed()
+    with WireDevice(up.mqtt, f"{name}-pub", level, expiry_s=None) as publisher:
+        v5 = b"" if level == 5 else None
+        publisher.send(publish(f"{name}/t", b"p", first_byte=0x32, packet_id=1, v5=v5))
+        publisher.expect("40 02 0001")
+    with WireDevice(up.mqtt, name, level) as device:
+        assert device.session_present
+        device.finish(device.receive())
 
 
 def test_a_delayed_will_is_published_unless_the_client_returns(up: SharedUp, backend: Backend) -> None:

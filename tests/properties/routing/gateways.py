@@ -28,7 +28,9 @@ class RoutingGateways(Gateways):
             fast_path=FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES), routing=ROUTING, session=shared.scenario.session
         )
         super().__init__(shared, cast(Any, log), log.client_id, settings)
-        self._views = [RoutingView(ROUTING, matcher, lambda matcher=matcher: matcher.is_complete) for matcher in matchers]
+        self._views = [
+            RoutingView(ROUTING, matcher, lambda matcher=matcher: matcher.is_complete, lambda: 0) for matcher in matchers
+        ]
 
     def register(self, connection: SimulatedConnection, request: Register) -> Registration:
         registration = super().register(connection, request)

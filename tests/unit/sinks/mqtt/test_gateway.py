@@ -2,11 +2,13 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from typing import Any
 
 from sinks.fast_path.offering import Offers
 from sinks.kafka.append import Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
+from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.known_tables import RoutingView
 from sinks.mqtt.metrics import GatewayCounters
@@ -31,21 +33,29 @@ OTHERS = (SETTINGS.leases_topic, SETTINGS.fast_path.wake_ups_topic, "x.lists")
 
 
 class Site:
-    """A gateway with its tables, and one device. Every record is confirmed at once."""
+    """A gateway with its tables, and one device. Every record is confirmed at once, but for those without a value.
+
+    looked_up: those who wait for the tables.
+    """
 
     def __init__(self) -> None:
+        self.looked_up: list[Callable[[bool], None]] = []
+        self.unconfirmed: list[Confirmation] = []
         self.appended: list[tuple[str, bytes, bytes | None]] = []
         self.subscriptions = SubscriptionTable()
         self.retained: RetainedTable[Any] = RetainedTable()
         self.sessions, self.marks_all_sessions = SessionTable(), False
-        tables = RoutingView(SETTINGS.routing, self, lambda: True)
-        self.gateway = Gateway(SETTINGS, self, GatewayCounters(), tables=tables)  # type: ignore[arg-type]
+        tables = RoutingView(SETTINGS.routing, self, lambda: True, lambda: 0)
+        self.gateway = Gateway(SETTINGS, self, GatewayCounters(), tables=tables, look_up=self.looked_up.append)  # type: ignore[arg-type]
         self.gateway.start()
         self.gateway.partitions_assigned(frozenset({0}))
 
     def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
         self.appended.append((topic, key, value))
-        asyncio.get_running_loop().call_soon(done, None)
+        if value is None:
+            self.unconfirmed.append(done)
+        else:
+            asyncio.get_running_loop().call_soon(done, None)
 
     async def connected(self) -> tuple[Any, Transport]:
         await until(self.gateway.lease.holds, "the lease")
@@ -82,6 +92,30 @@ async def test_each_record_goes_to_its_topic_under_its_key() -> None:
         ("x.retained", b"t", None),
     ]
     assert [listed.version for listed in site.lists()] == [1]
+
+
+async def test_a_client_is_looked_up_behind_the_end_of_its_session() -> None:
+    """The device that has sent DISCONNECT may be back before Kafka has what it said."""
+    site = Site()
+    socket, _ = await site.connected()
+    end = Append(b"", headers=[("ended", b"1")], topic=AppendTopic.SUBSCRIPTIONS, key=b"mark")
+    socket.connection._records.add(end)
+    socket.feed(socket.connection.tick)
+    answers: list[bool] = []
+    site.gateway.look_up("other", answers.append)
+    assert len(site.looked_up) == 1
+    site.gateway.look_up("c1", answers.append)
+    site.gateway.look_up("c1", answers.append)
+    assert len(site.looked_up) == 1
+    for done in site.unconfirmed:
+        done(None)
+    await until(lambda: len(site.looked_up) == 3, "the look-ups")
+    for look_up in site.looked_up:
+        look_up(True)
+    await until(lambda: answers == [True] * 3, "the answers")
+    site.gateway.look_up("c1", answers.append)
+    assert len(site.looked_up) == 4
+    site.gateway.stop()
 
 
 async def test_the_list_of_a_client_here_is_appended_again_behind_a_lower_one() -> None:

@@ -3,6 +3,7 @@
 from sinks.mqtt.known_tables import NO_TABLES, RoutingView
 from sinks.mqtt.limits.settings import Limit
 from sinks.routing.retained_table import RetainedEntry, RetainedTable
+from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
 from state.records.subscriptions import SubscriptionList
@@ -12,10 +13,20 @@ class Tables:
     def __init__(self) -> None:
         self.subscriptions = SubscriptionTable()
         self.retained: RetainedTable[bytes] = RetainedTable()
+        self.sessions, self.marks_all_sessions = SessionTable(), True
 
 
-def view(tables: Tables, *, is_complete: bool = True, **limits: int) -> RoutingView:
-    return RoutingView(RoutingSettings(**limits), tables, lambda: is_complete)
+def view(tables: Tables, *, is_complete: bool = True, now_ms: int = 0, **limits: int) -> RoutingView:
+    return RoutingView(RoutingSettings(**limits), tables, lambda: is_complete, lambda: now_ms)
+
+
+def test_a_session_is_kept_for_what_is_left_of_its_time() -> None:
+    tables = Tables()
+    tables.sessions.mark(b"c", 5, 10_000)
+    assert [view(tables, now_ms=now_ms).kept_ms("c") for now_ms in (9_000, 11_000)] == [1_000, 0]
+    assert view(tables).kept_ms("other") is None
+    assert view(tables, is_complete=False).kept_ms("other") == 0, "it is not known yet"
+    assert NO_TABLES.kept_ms("other") == 0
 
 
 def test_a_client_has_no_list_only_if_the_table_is_complete() -> None:

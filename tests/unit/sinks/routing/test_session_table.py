@@ -1,7 +1,7 @@
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.session_table import SessionTable
 from state.commands import EndSessionMark, MarkSession
-from state.records.session_marks import ALL_MARKED, encode_mark, mark_record
+from state.records.session_marks import ALL_MARKED, FOREVER_MS, encode_mark, kept_header, mark_key, mark_record
 
 
 def read(tables: RoutingTables, command: MarkSession | EndSessionMark) -> None:
@@ -18,6 +18,26 @@ def test_a_mark_lasts_until_the_end_of_its_connection_or_a_later_one() -> None:
     table.end(b"c", 5)
     table.end(b"c", 5)
     assert (table.get(b"c"), len(table)) == (None, 0)
+
+
+def test_a_mark_says_until_when_the_session_surely_lives() -> None:
+    table = SessionTable()
+    assert table.kept_until_ms(b"c") is None
+    table.mark(b"c", 5, FOREVER_MS)
+    table.mark(b"c", 5)
+    assert table.kept_until_ms(b"c") == FOREVER_MS, "the session's own mark does not know better"
+    table.mark(b"c", 5, 9_000)
+    assert (table.kept_until_ms(b"c"), table.get(b"c")) == (9_000, 5), "its connection has ended"
+    table.mark(b"c", 6)
+    assert table.kept_until_ms(b"c") == 0
+    table.mark(b"c", 5, FOREVER_MS)
+    assert table.kept_until_ms(b"c") == 0
+
+
+def test_the_tables_read_until_when_a_session_lives() -> None:
+    tables = RoutingTables()
+    tables.read_list(mark_key("c"), encode_mark(7), [kept_header(59)], 5_000)
+    assert tables.sessions.kept_until_ms(b"c") == 64_000
 
 
 def test_the_tables_read_marks_beside_lists() -> None:

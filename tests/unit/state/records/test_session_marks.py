@@ -1,6 +1,9 @@
+import pytest
+
 from state.commands import EndSessionMark, MarkSession
+from state.model import NEVER_EXPIRES_S
 from state.records.record import Header, SinkRecord
-from state.records.session_marks import MARK, mark_key, mark_record
+from state.records.session_marks import FOREVER_MS, MARK, kept_header, kept_until_ms, mark_key, mark_record
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, ended_connection
 
 
@@ -14,3 +17,20 @@ def test_the_end_of_a_mark_names_the_last_connection_of_the_session() -> None:
     record = mark_record("s", "c", EndSessionMark(connection_id=7))
     assert record == SinkRecord("s", mark_key("c"), None, headers=(Header("ended", b"7"),))
     assert ended_connection([(header.key, header.value) for header in record.headers or ()]) == 7
+
+
+@pytest.mark.parametrize(
+    ("headers", "until_ms"),
+    [
+        ([kept_header(0)], 5_000),
+        ([("other", b"1"), kept_header(59)], 64_000),
+        ([kept_header(NEVER_EXPIRES_S)], FOREVER_MS),
+        ([], 0),
+        ([("kept", b"-1")], 0),
+        ([("kept", None)], 0),
+        ([("kept", b"1" * 40)], 0),
+    ],
+)
+def test_a_mark_counts_from_the_time_of_its_record(headers: list[tuple[str, bytes | None]], until_ms: int) -> None:
+    """Sessions and earlier versions say nothing about it."""
+    assert kept_until_ms(headers, 5_000) == until_ms

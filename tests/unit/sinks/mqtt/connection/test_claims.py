@@ -10,7 +10,8 @@ from sinks.mqtt.connection.phases import Phase
 from sinks.mqtt.limits.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection, CloseConnection
-from state.events import Claim, ClientConnected, ConnectionLost, Subscribed
+from state.events import Claim, ClientConnected, ClientDisconnected, ConnectionLost, Subscribed
+from state.model import ReasonCode
 from state.records.session_marks import encode_mark
 from state.session import Session
 from state.settings import SessionSettings
@@ -25,17 +26,18 @@ MARK = (b"\x00session\x00c1", encode_mark(77))
 
 
 class Sessions:
-    """KnownTables that know whether there is a session."""
+    """KnownTables that know whether there is a session, and for how long."""
 
-    def __init__(self, *, has: bool, knows: bool = True) -> None:
+    def __init__(self, *, has: bool, knows: bool = True, kept_ms: int = 3_600_000) -> None:
         self._has = has
+        self._kept_ms = kept_ms
         self.knows_sessions = knows
 
     def has_list(self, client_id: str) -> bool:
         return self._has
 
-    def has_session(self, client_id: str) -> bool:
-        return self._has
+    def kept_ms(self, client_id: str) -> int | None:
+        return self._kept_ms if self._has else None
 
     def is_highest(self, client_id: str, list_id: tuple[int, int]) -> bool:
         return False
@@ -63,6 +65,17 @@ def answered(*, has: bool, **others: Any) -> Harness:
 
 def marks(harness: Harness) -> list[tuple[bytes | None, bytes]]:
     return [(append.key, append.value) for append in harness.others[AppendTopic.SUBSCRIPTIONS]]
+
+
+def mark_headers(harness: Harness) -> list[list[tuple[str, bytes]] | None]:
+    return [append.headers for append in harness.others[AppendTopic.SUBSCRIPTIONS] if append.key is not None]
+
+
+def v5_device(asked_s: int, **others: Any) -> Harness:
+    """Returns a device that keeps its session for some seconds. There was none before."""
+    harness = Harness(tables=Sessions(has=False), **{"serves_at_once": True, **ROUTED, **others})
+    harness.send(connect(level=5, flags=KEPT, properties=b"\x11" + asked_s.to_bytes(4)))
+    return harness
 
 
 def connected(harness: Harness) -> ClientConnected:
@@ -130,12 +143,110 @@ def test_tables_that_are_behind_claim_nothing() -> None:
     assert accept(harness, has=False) == CONNACK
 
 
-def test_a_session_that_may_be_about_to_expire_is_asked() -> None:
-    brief = SessionSettings(routing=True, session_expiry_interval_s=59)
-    harness = asked(has=True, session=brief)
-    assert connected(harness).claim == Claim.NONE
-    assert connected(asked(has=True, session=SessionSettings(routing=True, session_expiry_interval_s=60))).claim == Claim.RESUMED
-    assert connected(asked(has=False, session=brief)).claim == Claim.NEW
+@pytest.mark.parametrize(("kept_ms", "claim"), [(0, Claim.NONE), (1_499, Claim.NONE), (1_500, Claim.RESUMED)])
+def test_a_session_that_may_be_about_to_expire_is_asked(kept_ms: int, claim: Claim) -> None:
+    """The session that is there counts, whatever the CONNECT asks for."""
+    harness = Harness(tables=Sessions(has=True, kept_ms=kept_ms), serves_at_once=True, **ROUTED)
+    harness.send(connect(flags=KEPT))
+    assert connected(harness).claim == claim
+
+
+def test_a_claim_that_kafka_confirms_too_late_is_not_said() -> None:
+    """The session may have ended since. Then CONNACK says that the server is busy, and nothing about a session."""
+    harness = Harness(tables=Sessions(has=True, kept_ms=1_500), serves_at_once=True, **ROUTED)
+    harness.confirming = False
+    harness.send(connect(flags=KEPT))
+    harness.pass_ms(1_001)
+    harness.confirming = True
+    assert harness.settle() == b""
+    assert accept(harness, has=False) == bytes.fromhex("20020003")
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "knows", "kept"), [(60, True, b"4294967295"), (59, True, b"59"), (59, False, b"0"), (600, False, b"0")]
+)
+def test_a_mark_says_how_long_the_session_is_surely_kept(asked_s: int, knows: bool, kept: bytes) -> None:
+    harness = v5_device(asked_s, knows_settings=knows)
+    assert mark_headers(harness) == [[("kept", kept)]]
+
+
+def test_a_session_that_ends_with_this_connection_is_claimed_by_nobody() -> None:
+    """The mark of an earlier connection says that it is kept. Once the session has accepted this one, the mark ends."""
+    harness = Harness(tables=Sessions(has=True, kept_ms=0), serves_at_once=True, **ROUTED)
+    harness.send(connect(level=5, flags=KEPT))
+    assert (connected(harness).claim, mark_headers(harness)) == (Claim.NONE, [[("kept", b"0")]])
+    assert accept(harness, has=True)[0] == 0x20
+    assert (marks(harness)[1], mark_headers(harness)[1]) == ((MARK[0], b""), [("ended", b"77")])
+
+
+@pytest.mark.parametrize(
+    ("asked_s", "changed_s", "last"),
+    [(600, None, ("kept", b"600")), (600, 5, ("kept", b"5")), (600, 0, ("ended", b"77")), (2**32 - 1, 7, ("kept", b"7"))],
+)
+def test_disconnect_says_how_long_the_session_is_kept(asked_s: int, changed_s: int | None, last: tuple[str, bytes]) -> None:
+    harness = v5_device(asked_s)
+    accept(harness, has=False)
+    harness.send(b"\xe0\x00" if changed_s is None else b"\xe0\x07\x00\x05\x11" + changed_s.to_bytes(4))
+    assert mark_headers(harness)[1:] == [[last]]
+
+
+def test_the_end_of_a_lost_connection_says_how_long_it_is_kept() -> None:
+    harness = v5_device(600)
+    accept(harness, has=False)
+    harness.feed("peer_closed")
+    assert mark_headers(harness)[1:] == [[("kept", b"600")]]
+
+
+def test_the_end_of_a_claim_that_may_be_refused_says_nothing() -> None:
+    harness = v5_device(600)
+    harness.feed("peer_closed")
+    harness.last(ConnectionLost)
+    assert len(marks(harness)) == 1
+
+
+@pytest.mark.parametrize("is_early", [True, False], ids=["behind CONNECT", "behind CONNACK"])
+def test_a_disconnect_does_not_wait_for_a_resumed_session(is_early: bool) -> None:
+    """The client may connect again at once. Its CONNECT must not be before its DISCONNECT in the log."""
+    harness = Harness(tables=Sessions(has=True), serves_at_once=True, **ROUTED)
+    disconnect = bytes.fromhex("e00700051100000000")
+    answer = harness.send(connect(level=5, flags=KEPT, properties=bytes.fromhex("1100000258")), disconnect if is_early else b"")
+    assert (answer[0], answer[2]) == (0x20, 1)
+    assert is_early or harness.send(disconnect) == b""
+    assert (harness.last(ClientDisconnected).session_expiry_interval_s, harness.connection.is_closed) == (0, True)
+    assert mark_headers(harness)[1:] == [[("ended", b"77")]]
+
+
+def test_a_disconnect_with_an_error_ends_a_resumed_connection() -> None:
+    harness = answered(has=True)
+    harness.send(b"\xe0\x01\x00")
+    assert harness.connection.is_closed
+    harness.last(ConnectionLost)
+    assert harness.counters.protocol_errors
+
+
+@pytest.mark.parametrize("asked_s", [0, 2**32 - 1])
+def test_the_end_of_a_connection_may_change_nothing_for_its_session(asked_s: int) -> None:
+    harness = v5_device(asked_s, session=SessionSettings(routing=True, max_session_expiry_interval_s=2**32 - 1))
+    accept(harness, has=False)
+    before = marks(harness)
+    harness.send(b"\xe0\x00")
+    assert marks(harness) == before
+
+
+def test_a_gateway_that_closes_says_nothing_of_the_session() -> None:
+    """Its lease may have passed, and the session may have ended since."""
+    harness = v5_device(600)
+    accept(harness, has=False)
+    harness.close("the lease of the gateway has passed", ReasonCode.SERVER_BUSY)
+    harness.last(ConnectionLost)
+    assert len(marks(harness)) == 1
+
+
+def test_a_connection_that_is_taken_over_says_nothing_of_the_session() -> None:
+    harness = v5_device(600)
+    accept(harness, has=False)
+    harness.command(CloseConnection, reason_code=ReasonCode.SESSION_TAKEN_OVER, reason="")
+    assert len(marks(harness)) == 1
 
 
 def test_a_session_that_ends_with_its_connection_needs_no_mark() -> None:
@@ -150,12 +261,28 @@ def test_a_kept_clean_start_marks_its_session() -> None:
     assert (connected(harness).claim, marks(harness)) == (Claim.NONE, [MARK])
 
 
-def test_a_new_session_publishes_at_once_and_subscribes_later() -> None:
+def test_a_new_session_subscribes_at_once_and_suback_waits() -> None:
     """If the claim is wrong, nothing was acknowledged that the session must keep."""
     harness = answered(has=False)
-    assert harness.send(publish("t", first_byte=0x32, packet_id=5), PINGREQ, SUBSCRIBE, PINGREQ) == PINGRESP + ack(0x40, 5)
-    assert accept(harness, has=False) == SUBACK + PINGRESP
+    later = publish("t", first_byte=0x32, packet_id=6)
+    assert harness.send(publish("t", first_byte=0x32, packet_id=5), SUBSCRIBE, later, PINGREQ) == ack(0x40, 5) + PINGRESP
+    assert [append.key for append in harness.others[AppendTopic.SUBSCRIPTIONS]] == [MARK[0], None], "matchers know the list"
     harness.last(Subscribed)
+    assert accept(harness, has=False) == SUBACK + ack(0x40, 6)
+    assert harness.send(packet(0xA2, b"\x00\x0a", text("news"))) == ack(0xB0, 10)
+
+
+def test_a_device_that_leaves_without_suback_has_subscribed() -> None:
+    harness = answered(has=False)
+    assert harness.send(SUBSCRIBE, b"\xe0\x00") == b""
+    assert [type(event) for event in harness.events] == [ClientConnected, Subscribed, ClientDisconnected]
+
+
+def test_suback_of_a_wrong_claim_is_never_sent() -> None:
+    harness = answered(has=False)
+    assert harness.send(SUBSCRIBE) == b""
+    assert accept(harness, has=True) == b"", "MQTT 3.1.1 has no DISCONNECT of a server"
+    assert harness.connection.is_closed
 
 
 def test_a_resumed_session_waits_with_all_that_its_device_sends() -> None:

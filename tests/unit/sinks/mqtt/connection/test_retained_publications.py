@@ -107,6 +107,11 @@ def test_a_publication_without_retain_is_not_kept() -> None:
 
 
 class Full:
+    knows_sessions = False
+
+    def kept_ms(self, client_id: str) -> int | None:
+        return None
+
     def has_list(self, client_id: str) -> bool:
         return True
 
