@@ -52,7 +52,7 @@ from state.events import (
     MessageSubmitted,
     Subscribed,
 )
-from state.model import Message, Outcome, ReasonCode, Subscription
+from state.model import Message, Outcome, QoS, ReasonCode, Subscription
 from state.records.session_marks import FOREVER_MS
 from state.records.subscriptions import SubscriptionList
 from state.session import Session
@@ -163,7 +163,7 @@ class Log:
 class ClaimsModel(RuleBasedStateMachine):
     def __init__(self, rules: Rules = Rules(), *, has_faults: bool = True) -> None:
         super().__init__()
-        self.rules = rules
+        self.kept_rules = rules
         self.has_faults = has_faults
         self.now_ms = 1_000
         self.session = Session(client_id=CLIENT, settings=SETTINGS)
@@ -240,7 +240,7 @@ class ClaimsModel(RuleBasedStateMachine):
         """A Clean Start does not wait for the table. Without faults the table has what its device was told before."""
         if gives_up or (one.clean and self.has_faults):
             return True
-        if self.rules.look_up_waits_for_end:
+        if self.kept_rules.look_up_waits_for_end:
             own_ends = [other for other in self.known.values() if other.gateway == one.gateway and other.farewell_s == 0]
             if own_ends:
                 return False
@@ -253,7 +253,7 @@ class ClaimsModel(RuleBasedStateMachine):
         one.claim = Claim.NONE
         if not one.clean and not gives_up:
             one.claim = self._claim(one, kept_until_ms)
-        if one.expiry_s or (kept_until_ms is not None and self.rules.connect_ends_claims):
+        if one.expiry_s or (kept_until_ms is not None and self.kept_rules.connect_ends_claims):
             one.mark_kept_s, one.has_marked = one.expiry_s, True
         one.event = ClientConnected(
             connection_id=one.connection_id,
@@ -268,10 +268,10 @@ class ClaimsModel(RuleBasedStateMachine):
         """Does what `Handshake.looked_up` does."""
         if kept_until_ms is None:
             return Claim.NEW
-        if not self.rules.mark_says_for_how_long:
+        if not self.kept_rules.mark_says_for_how_long:
             one.claim_ends_ms = FOREVER_MS
             return Claim.RESUMED if one.expiry_s >= SURELY_KEPT_S else Claim.NONE
-        margin_ms, clocks_ms = (MARGIN_MS, CLOCKS_MS) if self.rules.claims_keep_margin else (0, 0)
+        margin_ms, clocks_ms = (MARGIN_MS, CLOCKS_MS) if self.kept_rules.claims_keep_margin else (0, 0)
         one.claim_ends_ms = kept_until_ms - clocks_ms
         return Claim.RESUMED if kept_until_ms - self.now_ms >= margin_ms else Claim.NONE
 
@@ -348,11 +348,11 @@ class ClaimsModel(RuleBasedStateMachine):
         one = self.current
         assert one is not None
         one.version += 1
-        subscription = Subscription(topic_filter=f"{one.connection_id}/{one.version}", qos=1)
+        subscription = Subscription(topic_filter=f"{one.connection_id}/{one.version}", qos=QoS.AT_LEAST_ONCE)
         one.filters = (*one.filters, subscription)
         self.log.events.append(Subscribed(connection_id=one.connection_id, subscriptions=(subscription,), version=one.version))
         self._write_list(one)
-        if one.claim is Claim.NEW and one.answer is None and self.rules.suback_waits:
+        if one.claim is Claim.NEW and one.answer is None and self.kept_rules.suback_waits:
             one.unacknowledged.add(subscription.topic_filter)
         else:
             self.promised.add(subscription.topic_filter)
@@ -368,7 +368,7 @@ class ClaimsModel(RuleBasedStateMachine):
             ClientDisconnected(connection_id=one.connection_id, reason_code=0, session_expiry_interval_s=changed_s)
         )
         one.is_over = one.is_abandoned = True
-        if one.expiry_s and (changed_s is None or self.rules.disconnect_is_marked):
+        if one.expiry_s and (changed_s is None or self.kept_rules.disconnect_is_marked):
             one.farewell_s = one.expiry_s if changed_s is None else changed_s
         if changed_s == 0:
             self.given_up |= self.known.keys()
