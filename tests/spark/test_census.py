@@ -1,11 +1,15 @@
 """Aggregate statistics of the sessions of a running query, and Spark's signs of work."""
 
+from dataclasses import replace
+
+from state.settings import SessionSettings
 from streaming.engine.watching.session_stats import SessionStats, collect_session_stats
 from streaming.spark_internals.query_progress import executor_work
 from tests.support.waiting import wait_until
 
 
 def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipeline) -> None:
+    pipeline.settings = replace(pipeline.settings, session=SessionSettings(prefetch=0))
     query = pipeline.start()
     pipeline.connect("connected", receive_maximum=2)
     for client_id in "connected", "connected", "connected", "away":

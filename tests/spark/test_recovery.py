@@ -131,7 +131,7 @@ def test_a_re_execution_under_other_settings_writes_the_same_bytes(pipeline: Pip
     first.close()
 
     # In what is executed again, all of this would say something else, beginning with fewer commands under the same sequences.
-    few = SessionSettings(max_inflight=1, max_awaiting_rel=1, retry_mqtt5=RetryMqtt5.WAIT)
+    few = SessionSettings(max_inflight=1, prefetch=0, max_awaiting_rel=1, retry_mqtt5=RetryMqtt5.WAIT)
     limits = replace(settings.limits, max_payload_bytes=2)
     other = replace(
         settings, profiles=(SessionProfile(pattern="client-1*", session=few),), limits=limits, receipts=False, ledger=False

@@ -174,7 +174,8 @@ def test_with_routing_an_answer_follows_both_records_of_its_packet(settings: Gat
             subscribe = packet(0x82, b"\x00\x01\x00", text("up/#"), b"\x01")
             device.send(subscribe + publish("up/1", b"one", first_byte=0x33, packet_id=2, v5=b""))
             device.expect("90040001 0001")
-            *empty, listed = sorted(read_topic(servers, subscriptions), key=lambda record: record.offset)
+            lists = [record for record in read_topic(servers, subscriptions) if record.key == b"d1"]  # marks have other keys
+            *empty, listed = sorted(lists, key=lambda record: record.offset)
             events = [event for record in read_topic(servers, settings.events_topic) for event in decode_events(record.value)]
             device.expect("40020002")
             [kept], [published] = read_topic(servers, retained), read_topic(servers, uplink)
@@ -193,7 +194,6 @@ def test_with_routing_an_answer_follows_both_records_of_its_packet(settings: Gat
     assert decode_subscriptions(listed.value or b"") == SubscriptionList(
         connection_id=connection_id, version=1, subscriptions=(asked,), wanted=("up/#",)
     )
-    assert listed.key == b"d1"
     assert published.timestamp_ms >= listed.timestamp_ms
     assert (kept.key, kept.value, kept.headers) == (b"up/1", b"one", published.headers)
     assert (removed.key, removed.value) == (b"up/1", None)
