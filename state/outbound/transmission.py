@@ -25,8 +25,8 @@ from state.outbound.packet_size import publish_packet_bytes
 from state.records.scheduling import collapse_key
 from state.transitions import OutboundAction
 
-READ_AHEAD_BYTES: Final = 65_536
-"""Size of the messages that one activation reads ahead. All gateways' memory for held messages is limited, too."""
+READ_AHEAD_BYTES: Final = 16_384
+"""Size of the messages that one activation reads ahead: for 10,000 devices at once less than `limits.max_total_buffered_bytes`."""
 _RECORD_BYTES: Final = 2_048
 """Bytes that the record of a PUBLISH takes at most beside the packet: the message id above all."""
 
