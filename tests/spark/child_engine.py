@@ -14,7 +14,7 @@ from typing import Any
 
 import psutil
 
-READY_S = 90.0
+READY_S = 150.0
 """Ten times what a start takes here."""
 
 
