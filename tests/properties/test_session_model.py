@@ -408,7 +408,7 @@ class SessionModel(RuleBasedStateMachine):
         if self.session.is_empty:
             self.newest_accepted = 0  # the host may have forgotten the session
         before = encode_session(self.session)
-        limits = [self.session.outbound.window.limit, len(self.session.outbound.window)]
+        limits = [self.session.outbound.window.limit + self.settings.prefetch, len(self.session.outbound.window)]
         again = decode_session(before, client_id=CLIENT, settings=self.settings)
         commands = self.session.handle_all(events, now_ms=self.now_ms)
         assert again.handle_all(events, now_ms=self.now_ms) == commands
