@@ -24,7 +24,7 @@ from trials.faults.account import (
     account_of_takeovers,
 )
 from trials.faults.account.account_of_scheduling import CANCELLED, NEVER_SENT, REPLACED
-from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Violation
+from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Step, Violation
 from trials.faults.plan.characters import Keeping
 
 DELIVERED = "delivered"
@@ -112,23 +112,35 @@ def _uplink(facts: Facts) -> Iterator[Violation]:
     received: dict[str, list[Received]] = defaultdict(list)
     for record in facts.uplink:
         received[record.client_id].append(record)
+    ends_s: dict[str, list[float]] = defaultdict(list)
+    for row in facts.sessions:
+        if row.step is Step.SESSION_ENDED:
+            ends_s[row.client_id].append(row.time_s)
     for device in facts.devices:
-        yield from _publications(device, received[device.client_id])
+        yield from _publications(device, received[device.client_id], ends_s[device.client_id])
 
 
-def _publications(device: DeviceFacts, records: list[Received]) -> Iterator[Violation]:
-    """Records with one `inflight-id` are one publication, written again by a micro-batch that was executed again."""
+def _publications(device: DeviceFacts, records: list[Received], ends_s: list[float]) -> Iterator[Violation]:
+    """Records with one `inflight-id` are one publication, written again by a micro-batch that was executed again.
+
+    ends_s: of the sessions. What a device has given up with its session may be handed on once more after the end: a gateway
+    had it from an earlier connection.
+    """
     ids: dict[bytes, set[str]] = defaultdict(set)
+    times_s: dict[bytes, list[float]] = defaultdict(list)
     order: list[bytes] = []
     for record in records:
         if record.payload not in ids:
             order.append(record.payload)
         ids[record.payload].add(record.inflight_id)
+        times_s[record.payload].append(record.time_s)
     for publication in device.publications:
         copies = len(ids[publication.payload])
         if publication.answered and not copies:
             yield Violation(client_id=device.client_id, what="published, answered and lost", of=publication.payload)
-        if publication.qos == 2 and copies > 1:
+        came_s = times_s[publication.payload]
+        is_of_ended = publication.given_up and copies == 2 and any(came_s[0] < end_s <= came_s[-1] for end_s in ends_s)
+        if publication.qos == 2 and copies > 1 and not is_of_ended:
             what = f"a publication was handed on {copies} times at QoS 2"
             yield Violation(client_id=device.client_id, what=what, of=publication.payload)
     known = {publication.payload for publication in device.publications}

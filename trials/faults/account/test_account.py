@@ -379,3 +379,14 @@ def test_an_outage_of_the_engine_begins_a_deadline_anew() -> None:
 def test_what_is_missing_is_not_out_of_order() -> None:
     assert out_of_order([b"a", b"c", b"x"], [b"a", b"b", b"c"]) == []
     assert out_of_order([b"c", b"a", b"b"], [b"a", b"b", b"c"]) == [b"a", b"b"]
+
+
+@pytest.mark.parametrize(("after_s", "wrong"), [(21.0 + EXPIRY_S, False), (19.0, True)], ids=["after the end", "before it"])
+def test_what_was_given_up_with_its_session_may_come_once_more(after_s: float, wrong: bool) -> None:
+    scenario = Scenario(Keeping.SHORT)
+    [published] = [one for one in scenario.device.publications if one.payload == b"up/2/1"]
+    published.given_up = True
+    scenario.receive(b"up/2/1", "another id", after_s=after_s)
+    assert any("handed on 2 times" in found.what for found in violations(scenario.facts)) is wrong
+    scenario.receive(b"up/2/1", "a third id", after_s=after_s)
+    assert any("handed on 3 times" in found.what for found in violations(scenario.facts))
