@@ -26,7 +26,7 @@ from state.events import FastSent
 from state.records.events import decode_events
 from streaming.engine.progress import PROGRESS_FILE
 
-_POLL_S, _AT_ONCE, _LONGEST_S = 0.1, 100, 30.0
+_POLL_S, _LONGEST_S = 0.1, 30.0
 _MESSAGES, _EVENTS = "inflight.messages", "inflight.events"
 _HALF_MS = 0.5
 """Kafka's and the gateway's times are whole milliseconds, cut off."""
@@ -70,21 +70,23 @@ def _read(bootstrap_servers: str, pipe: Connection) -> None:
     partitions = [TopicPartition(name, number, OFFSET_END) for name in (_MESSAGES, _EVENTS) for number in topics[name].partitions]
     consumer.assign(partitions)
     delays: dict[str, list[float]] = {READ: [], TAKEN: [], LOGGED: []}
-    consumer.consume(1, _POLL_S)  # the ends are looked up
+    consumer.poll(_POLL_S)  # the ends are looked up
     pipe.send("ready")
     while not pipe.poll():
-        for record in consumer.consume(_AT_ONCE, _POLL_S):
-            if record.error():
-                raise KafkaException(record.error())
-            now_ns = time.time_ns()
-            if record.topic() == _MESSAGES:
-                if sent_ns := _stamp(record.value()):
-                    delays[READ].append((now_ns - sent_ns) / 1e6)
-                continue
-            for event in decode_events(record.value()):
-                if isinstance(event, FastSent) and (sent_ns := _stamp(event.message.payload)):
-                    delays[TAKEN].append(record.timestamp()[1] + _HALF_MS - sent_ns / 1e6)
-                    delays[LOGGED].append((now_ns - sent_ns) / 1e6)
+        record = consumer.poll(_POLL_S)
+        if record is None:
+            continue
+        if record.error():
+            raise KafkaException(record.error())
+        now_ns = time.time_ns()
+        if record.topic() == _MESSAGES:
+            if sent_ns := _stamp(record.value()):
+                delays[READ].append((now_ns - sent_ns) / 1e6)
+            continue
+        for event in decode_events(record.value()):
+            if isinstance(event, FastSent) and (sent_ns := _stamp(event.message.payload)):
+                delays[TAKEN].append(record.timestamp()[1] + _HALF_MS - sent_ns / 1e6)
+                delays[LOGGED].append((now_ns - sent_ns) / 1e6)
     pipe.send(delays)
     consumer.close()
 
