@@ -119,7 +119,7 @@ class EngineSettings(RecordLimits):
     ).default(2)
     trigger_interval_ms: int = Setting("a micro-batch starts at most this often; 0 = one after the other", (0, HOUR)).default(100)
     idle_trigger_interval_ms: int = Setting(
-        "how often while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a 25th "
+        "how often while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
         "of its length; not above trigger_interval_ms = no such pause",
         (0, HOUR),
     ).default(5 * SECOND)

@@ -5,7 +5,7 @@ interval uses two thirds of a core on an idle engine; a long one delays the firs
 
 1. Micro-batches start no more often than the trigger interval says.
 2. After a micro-batch that did nothing, the engine waits beyond that until a record is appended (arrivals.py);
-3. but no longer than lets a session timer be late by a 25th of its length, because timers fire only in micro-batches. Where
+3. but no longer than lets a session timer be late by a quarter of its length, because timers fire only in micro-batches. Where
    their deadlines are not known (short_timers.py), it is a quarter of the time since something last happened; and
 4. no longer than `idle_trigger_interval`.
 5. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);

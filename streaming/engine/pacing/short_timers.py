@@ -1,10 +1,12 @@
-"""Limits the pause between two micro-batches, so that no session timer is late by more than a 25th of its length.
+"""Limits the pause between two micro-batches, so that no session timer is late by more than a quarter of its length.
 
-1. The earliest deadline that a micro-batch has set is known (operator/earliest_deadline.py). It is enough: a timer with a later
-   deadline may fire later, too.
-2. The timer's length is at least the time that is left of it when the micro-batch has ended.
-3. A timer that may be late by the longest pause needs nothing.
-4. A timer that was due at the start of a micro-batch has fired in it.
+1. Of the deadlines that a micro-batch has set, the earliest is known (operator/earliest_deadline.py). No timer of it needs a
+   micro-batch before that.
+2. The length of a timer is the time from the end of its micro-batch to its deadline. The earliest may be late by a quarter of its
+   length, and not at all if it is short.
+3. The others are later. So after the earliest has fired, a pause is a quarter of the time since they were set.
+4. Timers that may be late by the longest pause need nothing.
+5. A timer that was due at the start of a micro-batch has fired in it.
 
 Timers from before the start of the engine are not known here.
 """
@@ -12,11 +14,12 @@ Timers from before the start of the engine are not known here.
 from collections.abc import Callable
 from typing import Final
 
+from streaming.engine.operator.earliest_deadline import NEVER_MS
+
 LATE_BY: Final = 0.25
-"""How late a timer may be whose deadline is not known, as a share of its length."""
-KNOWN_LATE_BY: Final = 0.04
-"""How late a timer may be whose deadline is known: a session with an expiry interval of 5 s is over after 5.2 s. It is not 0, so
-that one micro-batch serves the timers of many sessions."""
+"""How late a timer may be, as a share of its length."""
+EXACT_MS: Final = 10_000
+"""The length of a short timer, such as the expiry of a session that is kept for five seconds."""
 
 
 class ShortTimers:
@@ -28,15 +31,18 @@ class ShortTimers:
         self._longest_pause_ms = longest_pause_ms
         self._started_ms = now_ms()
         self._timers: list[tuple[int, int]] = []
-        """When each timer is due, and until when it may be late."""
+        """When the timers of a micro-batch were set, and the earliest deadline of them."""
 
     def batch_ended(self) -> None:
         """Call it after each micro-batch."""
         due_ms, now_ms = self._pop_earliest_ms(), self._now_ms()
-        late_ms = int(KNOWN_LATE_BY * max(0, due_ms - now_ms))
-        self._timers = [timer for timer in self._timers if timer[0] > self._started_ms]
-        if late_ms < self._longest_pause_ms:
-            self._timers.append((due_ms, due_ms + late_ms))
+        self._timers = [
+            (set_ms, earliest_ms)
+            for set_ms, earliest_ms in self._timers
+            if earliest_ms > self._started_ms or LATE_BY * (self._started_ms - set_ms) < self._longest_pause_ms
+        ]
+        if LATE_BY * (due_ms - now_ms) < self._longest_pause_ms:
+            self._timers.append((now_ms, due_ms))
 
     def batch_starts(self) -> None:
         """Call it before each micro-batch."""
@@ -44,4 +50,11 @@ class ShortTimers:
 
     def left_ms(self) -> int:
         """Returns how long the next micro-batch may wait for the sake of these timers; negative if it is late."""
-        return min((latest_ms for _, latest_ms in self._timers), default=1 << 62) - self._now_ms()
+        return min((self._latest_ms(*timer) for timer in self._timers), default=NEVER_MS) - self._now_ms()
+
+    def _latest_ms(self, set_ms: int, due_ms: int) -> int:
+        """Returns when the next micro-batch must start for the timers that one micro-batch has set."""
+        if due_ms <= self._started_ms:  # rule 3
+            return self._started_ms + int(LATE_BY * (self._started_ms - set_ms))
+        length_ms = due_ms - set_ms
+        return due_ms + (0 if length_ms <= EXACT_MS else int(LATE_BY * length_ms))
