@@ -26,7 +26,7 @@ from state.records.scheduling import collapse_key
 from state.transitions import OutboundAction
 
 READ_AHEAD_BYTES: Final = 16_384
-"""Size of the messages that one activation reads ahead: for 10,000 devices at once less than `limits.max_total_buffered_bytes`."""
+"""Size of the messages that one activation reads ahead: 10,000 devices at once fit in a gateway's memory limit."""
 _RECORD_BYTES: Final = 2_048
 """Bytes that the record of a PUBLISH takes at most beside the packet: the message id above all."""
 
