@@ -51,7 +51,8 @@ def kept_until_ms(headers: Sequence[tuple[str, bytes | None]], timestamp_ms: int
     for name, value in headers:
         if name == KEPT and value is not None and value.isdigit() and len(value) <= len(str(NEVER_EXPIRES_S)):
             kept_s = int(value)
-            return FOREVER_MS if kept_s >= NEVER_EXPIRES_S else timestamp_ms + 1_000 * kept_s
+            # A topic that has its times from producers may have any of them, also none (-1).
+            return FOREVER_MS if kept_s >= NEVER_EXPIRES_S else max(1, timestamp_ms + 1_000 * kept_s)
     return 0
 
 

@@ -34,3 +34,13 @@ def test_the_end_of_a_mark_names_the_last_connection_of_the_session() -> None:
 def test_a_mark_counts_from_the_time_of_its_record(headers: list[tuple[str, bytes | None]], until_ms: int) -> None:
     """Sessions and earlier versions say nothing about it."""
     assert kept_until_ms(headers, 5_000) == until_ms
+
+
+@pytest.mark.parametrize("timestamp_ms", [-1, -(2**63), 0])
+def test_a_mark_without_a_time_says_that_nothing_is_kept(timestamp_ms: int) -> None:
+    """0 would take nothing back, and less is no time of a table."""
+    assert kept_until_ms([kept_header(0)], timestamp_ms) == 1
+
+
+def test_the_latest_time_of_a_mark_fits_in_64_bits() -> None:
+    assert kept_until_ms([kept_header(NEVER_EXPIRES_S - 1)], 2**63 - 1) < FOREVER_MS
