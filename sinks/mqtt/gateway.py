@@ -218,8 +218,8 @@ class Gateway(CommandHost[DeviceSocket]):
             value: bytes | None = append.value
             if not value and append.topic in _COMPACTED:
                 value = None  # so that compaction forgets the key
-                if append.topic is AppendTopic.SUBSCRIPTIONS:
-                    self._forgetting[connection.client_id] += 1
+            if append.ends_mark:
+                self._forgetting[connection.client_id] += 1
             done = partial(self._appended, socket, append)
             self.append(topics[append.topic], append.key or connection.key, value, append.headers, done)
         if connection.is_low_rate(self.now_ms()):
@@ -232,7 +232,7 @@ class Gateway(CommandHost[DeviceSocket]):
         connection, failure = socket.connection, ReasonCode.SUCCESS
         if error is not None:
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY
-        if not append.value and append.topic is AppendTopic.SUBSCRIPTIONS:
+        if append.ends_mark:
             self._forgotten(connection.client_id)
         if append.is_farewell and error is None:
             self._ended.remember(connection.connection_id)

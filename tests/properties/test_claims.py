@@ -171,7 +171,7 @@ class ClaimsModel(RuleBasedStateMachine):
         self.tables = [SessionTable(), SessionTable()]
         self.read = [0, 0]
         self.ends = [0, 0]
-        """Where the marks ended when a gateway had written the end of a session."""
+        """By gateway: the number of marks in the log once the end of a session that it wrote was among them."""
         self.known: dict[int, Connecting] = {}
         self.output: list[Command] = []
         """Commands that the engine has decided, and nobody has read."""

@@ -89,6 +89,11 @@ class Append:
         if self.headers is not None:
             self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
 
+    @property
+    def ends_mark(self) -> bool:
+        """Returns True if the record says that the client has no session any more."""
+        return not self.value and self.topic is AppendTopic.SUBSCRIPTIONS
+
     def close(self) -> None:
         """Seals the record: it is on its way, and no acknowledgement is added any more."""
         if self.joined is not None:
