@@ -35,6 +35,8 @@ from bench.sender import Sender
 from bench.simulated_devices import COUNTED_BURSTS, stamped, unstamped
 from inflight.demo.up import UpProcess
 from inflight.local.endpoints import Endpoints
+from streaming.config.settings import Settings
+from streaming.engine.kafka_access import write_wake_up
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress, last_progress
 
 RATES = (20, 200, 500, 1_000)
@@ -42,7 +44,7 @@ QOS_2_RATE = 200
 CONNECT_RATE = 20
 IDLE_S = 60
 _AT_REST_S = 4.0
-"""An engine without a micro-batch for this long is at rest; an idle one waits up to 5 s (engine.idle_trigger_interval_ms)."""
+"""An engine without a micro-batch for this long is at rest."""
 ROWS = (
     ("CONNECT → CONNACK p50, ms", "connect_p50_ms"),
     ("CONNECT → CONNACK of clean starts p50, ms", "connect_clean_p50_ms"),
@@ -151,7 +153,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         devices = Devices(up.mqtt, arguments.devices, prefix, greetings + arguments.burst)
         devices.await_connected()
         backend.greet(prefix, greetings)
-        idle_batches(up.data_dir / PROGRESS_FILE, 1)
+        idle_batches(up, 1)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         started = time.time()
         backend.send(prefix, arguments.devices, arguments.burst, rate=0)
@@ -159,7 +161,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         if (missing := greetings + arguments.burst - measured["publishes"]) > 0:
             raise RuntimeError(f"{missing} of {arguments.burst} messages did not arrive")
         bursts.append(arguments.burst / (measured["last_time"] - started))
-        idle_batches(up.data_dir / PROGRESS_FILE, 1)  # later work for these messages counts too
+        idle_batches(up, 1)  # later work for these messages counts too
         result["burst_cpu_ms"] = 1_000 * sum(spent.spent().values()) / arguments.burst
         bar.update(task, advance=1, description=f"burst {number + 1}: {bursts[-1]:,.0f} messages/s")
     result["burst_per_s"] = median(bursts[-COUNTED_BURSTS:])
@@ -170,7 +172,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         devices = Devices(up.mqtt, arguments.devices, prefix, arguments.devices + warm_up + count)
         devices.await_connected()
         backend.greet(prefix, arguments.devices)
-        idle_batches(up.data_dir / PROGRESS_FILE, 1)
+        idle_batches(up, 1)
         backend.send(prefix, arguments.devices, warm_up, rate=rate, payload=unstamped)
         backend.send(prefix, arguments.devices, count, rate=rate)
         measured = devices.result()
@@ -186,7 +188,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
     measured = steady.result()
     result |= {f"connect_steady_p{part}_ms": measured[f"connect_p{part}_ms"] for part in (50, 99)}
     bar.update(task, advance=1, description="nothing to do")
-    result["idle_ms"] = median(batch.duration_ms for batch in idle_batches(up.data_dir / PROGRESS_FILE, 4))
+    result["idle_ms"] = median(batch.duration_ms for batch in idle_batches(up, 4))
     result |= measure_idle(up, backend, arguments.devices)
     bar.update(task, advance=1)
     return result
@@ -198,7 +200,7 @@ def measure_qos_2(up: UpProcess, backend: Backend, arguments: argparse.Namespace
     devices = Devices(up.mqtt, arguments.devices, "qos-2-", QOS_2_RATE + count, "--qos", "2")
     devices.await_connected()
     backend.greet("qos-2-", arguments.devices)
-    idle_batches(up.data_dir / PROGRESS_FILE, 1)
+    idle_batches(up, 1)
     backend.send("qos-2-", arguments.devices, QOS_2_RATE, rate=QOS_2_RATE, qos=2, payload=unstamped)
     backend.send("qos-2-", arguments.devices, count, rate=QOS_2_RATE, qos=2)
     measured = devices.result()
@@ -244,7 +246,7 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
         bar.update(task, advance=1, description=f"{count:,} connections: {text}")
         before = gateway.memory_info().rss  # for the first round; later ones reuse the memory of earlier ones
         prefix = f"{name}-{number}-"
-        idle_batches(up.data_dir / PROGRESS_FILE, 1)
+        idle_batches(up, 1)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         devices = Devices(up.mqtt, count, prefix, 1, *(["--clean"] if is_clean else []))  # this message ends them
         devices.await_connected()
@@ -261,24 +263,30 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
     return result
 
 
-def idle_batches(progress: Path, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:
-    """Returns the first `count` micro-batches without a record that follow each other and have started after the call.
+def idle_batches(up: UpProcess, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:
+    """Returns the first `count` micro-batches that follow each other, call no session and have started after the call.
 
-    Earlier ones do not count: those before a burst had no records either. Raises TimeoutError.
+    Each is begun by a record that is for no session. Raises TimeoutError.
     """
-    asked, deadline = datetime.now(UTC), time.monotonic() + timeout_s
+    asked, deadline, begun = datetime.now(UTC), time.monotonic() + timeout_s, -1
     while True:
-        batches = [msgspec.json.decode(line, type=BatchProgress) for line in progress.read_bytes().splitlines()[-count:]]
+        lines = (up.data_dir / PROGRESS_FILE).read_bytes().splitlines()[-count:]
+        batches = [msgspec.json.decode(line, type=BatchProgress) for line in lines]
         if all_idle(batches, count, asked):
             return batches
+        if batches[-1].batch_id > begun:
+            begun = batches[-1].batch_id
+            write_wake_up(Settings(kafka={"bootstrap_servers": up.kafka}))
         if time.monotonic() > deadline:
             raise TimeoutError("the engine does not come to rest")
         time.sleep(0.2)
 
 
 def all_idle(batches: Sequence[BatchProgress], count: int, since: datetime) -> bool:
-    """Returns True for `count` micro-batches without a record that have all started since then."""
-    return len(batches) == count and all(not batch.rows and datetime.fromisoformat(batch.started) >= since for batch in batches)
+    """Returns True for `count` micro-batches that call no session and have all started since then."""
+    return len(batches) == count and all(
+        not batch.called_sessions and datetime.fromisoformat(batch.started) >= since for batch in batches
+    )
 
 
 def run(arguments: argparse.Namespace, bar: Progress, *overrides: str) -> dict[str, float]:

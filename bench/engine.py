@@ -38,7 +38,7 @@ from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
-from state.records.events import encode_event
+from state.records.events import WAKE_UP_KEY, encode_event
 from state.records.settings import Topics
 from streaming.config.settings import load_settings
 from streaming.engine.operator.settings import PipelineSettings
@@ -175,10 +175,14 @@ class Run:
         self.idle_batches(query, 3)
 
     def idle_batches(self, query: StreamingQuery, count: int) -> list[BatchProgress]:
-        """Waits for `count` consecutive micro-batches without records."""
+        """Waits for `count` consecutive micro-batches that call no session. Each is begun by a record for no session."""
         self.reader = Recorder(query)
-        deadline = time.monotonic() + 300
+        deadline, begun = time.monotonic() + 300, -1
         while not self.reader.ends_with_idle(count):
+            if len(self.reader.seen) > begun:
+                begun = len(self.reader.seen)
+                self.sender.send(self.topics.events, b"", key=WAKE_UP_KEY)
+                self.sender.flush()
             if (error := query.exception()) is not None:
                 raise RuntimeError(str(error))
             if time.monotonic() > deadline:

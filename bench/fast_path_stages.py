@@ -24,7 +24,6 @@ from bench.simulated_devices import STAMP, unstamped
 from inflight.demo.up import UpProcess
 from state.events import FastSent
 from state.records.events import decode_events
-from streaming.engine.progress import PROGRESS_FILE
 
 _POLL_S, _LONGEST_S = 0.1, 30.0
 _MESSAGES, _EVENTS = "inflight.messages", "inflight.events"
@@ -104,7 +103,7 @@ def measure(rate: int, devices: int, seconds: int) -> dict[str, list[float]]:
         connected = Devices(up.mqtt, devices, "stage-", devices + rate + count)
         connected.await_connected()
         backend.greet("stage-", devices)
-        idle_batches(up.data_dir / PROGRESS_FILE, 1)
+        idle_batches(up, 1)
         backend.send("stage-", devices, rate, rate=rate, payload=unstamped)
         reader = Reader(up.kafka)
         backend.send("stage-", devices, count, rate=rate)

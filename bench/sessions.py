@@ -161,7 +161,7 @@ def measure_sessions(run: Run, arguments: argparse.Namespace) -> dict[str, float
 
 def await_rest(run: Run) -> None:
     before = run.engine.last_batch_id()
-    run.wait("micro-batches without work", lambda: sum(not batch.rows for batch in run.engine.batches(before)), 3)
+    run.wait("micro-batches without work", lambda: sum(not batch.called_sessions for batch in run.engine.batches(before)), 3)
 
 
 def measure_idle(run: Run, watched: Watched, count: int) -> dict[str, float]:
@@ -172,11 +172,11 @@ def measure_idle(run: Run, watched: Watched, count: int) -> dict[str, float]:
     def done() -> int:
         watched.send_every_second()
         watched.arrived()
-        return sum(batch.rows > 0 for batch in engine.batches(before))
+        return sum(batch.called_sessions for batch in engine.batches(before))
 
     run.wait("micro-batches with a message", done, count)
     run.wait("messages to one client", watched.arrived, len(watched.sent))
-    durations_ms = [batch.duration_ms for batch in engine.batches(before) if batch.rows]
+    durations_ms = [batch.duration_ms for batch in engine.batches(before) if batch.called_sessions]
     latencies_ms = [1_000 * latency_s for latency_s in watched.latencies_s.values()]
     return {
         "batches": len(durations_ms),

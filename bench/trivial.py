@@ -16,8 +16,6 @@ from streaming.engine.operator.session_operator import _operator_of_process
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 
-_TIMER_MS = 30_000
-
 
 class TrivialOperator:
     """Forwards the payloads of a group, in one record per group."""
@@ -30,10 +28,9 @@ class TrivialOperator:
 
     def __call__(self, key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
         (client_id,) = key
-        records = [] if state.hasTimedOut else sorted_records(cells_of(frames))
+        records = sorted_records(cells_of(frames))
         count = (state.get[2] if state.exists else 0) + len(records)
         state.update((1, True, count, 0, 0, None, None, b""))
-        state.setTimeoutDuration(_TIMER_MS)
         payloads = [record.value or b"" for record in records if record.source == 1]
         if not payloads:
             return iter(())

@@ -275,7 +275,10 @@ class CancelRequested(Value, frozen=True, tag=23):
 
 
 class DeadlineReached(Value, frozen=True, tag=22):
-    """The host calls because `next_deadline_ms()` has come. Handling it early has no effect."""
+    """The host calls because `next_deadline_ms()` has come. Handling it early, or twice, has no effect.
+
+    In the log it is written by the engine (streaming/engine/pacing/session_timers.py).
+    """
 
 
 GatewayEvent: TypeAlias = (
@@ -296,7 +299,7 @@ Acknowledgement: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived |
 """Events of the device that only name a step of an exchange."""
 QuarantineRequest: TypeAlias = RestoreRequested | DropRequested
 """Requests about a session that may be unreadable, so the session does not get them (state/dead_letters/quarantine.py)."""
-LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest
+LoggedEvent: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | QuarantineRequest | DeadlineReached
 MessageEvent: TypeAlias = MessageSubmitted | MessageRefused | CancelRequested
 """The events that a record of `inflight.messages` becomes."""
 Event: TypeAlias = GatewayEvent | MessageReturned | SessionPurged | MessageEvent | DeadlineReached

@@ -119,13 +119,13 @@ class EngineSettings(RecordLimits):
     ).default(2)
     trigger_interval_ms: int = Setting("a micro-batch starts at most this often; 0 = one after the other", (0, HOUR)).default(100)
     idle_trigger_interval_ms: int = Setting(
-        "how often while nothing happens: a record still starts a micro-batch at once, a timer is late by this or by a quarter "
-        "of its length; not above trigger_interval_ms = no such pause",
+        "how often while nothing happens: a micro-batch that only shows that the engine works; records and timers start one at "
+        "once; not above trigger_interval_ms = no such pause",
         (0, HOUR),
-    ).default(5 * SECOND)
+    ).default(30 * SECOND)
     lazy_ms: int = Setting(
         "how long records may wait that nobody waits for, such as acknowledgements of the fast path; their receipts are that "
-        "late; at most a quarter of the shortest session.retry_interval; 0 = a micro-batch after the other",
+        "late; 0 = a micro-batch after the other",
         (0, MINUTE),
     ).default(SECOND)
     max_offsets_per_trigger: int = Setting(
@@ -137,8 +137,8 @@ class EngineSettings(RecordLimits):
         unit="bytes",
     ).default(64 * MIB)
     max_timers_per_partition: int = Setting(
-        "sessions whose timer is due that one micro-batch calls in each state partition, of those about equally late; others "
-        "follow, so many in five seconds; one with a long queue counts for more; 0 = all at once",
+        "sessions whose timer is due that one micro-batch calls, for each state partition; others follow, the longest overdue "
+        "first; one with a long queue counts for more; 0 = all at once",
         (0, 100_000_000),
     ).default(2_500)
     hangs_after_ms: int = Setting(

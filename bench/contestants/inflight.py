@@ -18,7 +18,6 @@ from bench.contestants.processor_time import parts_of_up
 from bench.end_to_end import idle_batches
 from inflight.demo.up import UpProcess
 from inflight.local.supervised_child import kill_group
-from streaming.engine.progress import PROGRESS_FILE
 
 _POLL_S = 0.05
 _STANDBY_S = 120.0
@@ -58,8 +57,8 @@ class Inflight:
         return UplinkTopic(self._up.kafka, count)
 
     def await_rest(self, within_s: float) -> None:
-        """Returns after a micro-batch without a record."""
-        idle_batches(self._up.data_dir / PROGRESS_FILE, 1, within_s)
+        """Returns after a micro-batch that called no session."""
+        idle_batches(self._up, 1, within_s)
 
     def kill(self) -> None:
         """Kills the engine: its driver, the JVM and the workers. `inflight up` starts it again."""

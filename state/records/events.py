@@ -4,7 +4,8 @@ Key: the client id. No headers. Value, by its version byte (state/records/record
 
 - version 1: one `LoggedEvent` (state/events.py) as msgpack;
 - version 2: an array of `Acknowledgement`s, in their order. Acknowledgements that a gateway has read at once from a device share
-  a record, because a record costs more on its way to the session than its content.
+  a record, because a record costs more on its way to the session than its content;
+- version 3: one `DeadlineReached` as msgpack, by which the engine calls a session.
 
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """
@@ -17,6 +18,7 @@ import msgspec
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import (
     Acknowledgement,
+    DeadlineReached,
     FastSent,
     LoggedEvent,
     MessageReturned,
@@ -33,7 +35,7 @@ WAKE_UP_KEY: Final = b"\x00engine-start"
 """Key of the record that only advances an offset (streaming/engine/kafka_access.py). MQTT forbids U+0000 in a client id
 [MQTT-1.5.4-2]."""
 
-EVENTS_VERSION: Final = 2
+EVENTS_VERSION: Final = 3
 EVENTS_VERSION_BYTE: Final = bytes([EVENTS_VERSION])
 MAX_EVENTS_IN_RECORD: Final = 32
 """Limit for gateways, because the engine limits its micro-batches by records."""
@@ -42,9 +44,11 @@ _PUBACK: Final = PubAckReceived.__struct_config__.tag
 _PUBREC: Final = PubRecReceived.__struct_config__.tag
 _PUBCOMP: Final = PubCompReceived.__struct_config__.tag
 _PUBREL: Final = PubRelReceived.__struct_config__.tag
-_SEVERAL: Final = EVENTS_VERSION_BYTE + NEWER_MARK
+_SEVERAL: Final = bytes([2]) + NEWER_MARK
+_DEADLINE: Final = bytes([3]) + NEWER_MARK
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
+_decoder_of_deadlines: Final[msgspec.msgpack.Decoder[DeadlineReached]] = msgspec.msgpack.Decoder(DeadlineReached)
 _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]] = msgspec.msgpack.Decoder(
     Annotated[tuple[Acknowledgement, ...], msgspec.Meta(min_length=1)]
 )
@@ -52,6 +56,8 @@ _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]]
 
 def encode_event(event: LoggedEvent) -> bytes:
     """Returns the value of a record with one event."""
+    if isinstance(event, DeadlineReached):
+        return _DEADLINE + _encoder.encode(event)
     return VERSION_BYTE + _encoder.encode(event)
 
 
@@ -98,6 +104,8 @@ def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
     try:
         if data.startswith(_SEVERAL):
             return _decoder_of_several.decode(memoryview(data)[len(_SEVERAL) :])
+        if data.startswith(_DEADLINE):
+            return (_decoder_of_deadlines.decode(memoryview(data)[len(_DEADLINE) :]),)
         return (_decoder.decode(without_version(data, EVENTS_VERSION)),)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not an event of a gateway: {error}") from error

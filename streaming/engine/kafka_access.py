@@ -170,6 +170,10 @@ class TopicLog:
         self._read_s = now_s
         return found
 
+    def append(self, records: Iterable[tuple[bytes, bytes | None]]) -> None:
+        """Writes to the topic itself. Returns when Kafka has confirmed all records. Raises KafkaError."""
+        self.write(self._topic, records)
+
     def write(self, topic: str, records: Iterable[tuple[bytes, bytes | None]]) -> None:
         """Returns when Kafka has confirmed all records. Raises KafkaError."""
         try:

@@ -55,6 +55,11 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     resends: dict[str, int] = {}
     clients_quarantined: int = 0
 
+    @property
+    def called_sessions(self) -> bool:
+        """Returns False for a micro-batch of records that are for no session: an idle engine has one regularly."""
+        return self.clients_updated + self.clients_removed > 0
+
 
 class ProgressReader:
     """Returns new micro-batches of a query. Spark keeps the last hundred, so call it more often than that."""

@@ -127,7 +127,8 @@ def sessions(records: DataFrame, settings: PipelineSettings, function: Function 
             outputStructType=SINK_SCHEMA,
             stateStructType=STATE_SCHEMA,
             outputMode="append",
-            timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
+            # Due sessions come as records (pacing/session_timers.py): Spark would look through all of them in each micro-batch.
+            timeoutConf=GroupStateTimeout.NoTimeout,
         )
     )
 

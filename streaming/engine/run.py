@@ -199,7 +199,7 @@ def run_engine(
                     ),
                     first_batch=(
                         *(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start, record),  # 6 to 11
-                        wake_ups.start,
+                        *(wake_ups.start, query.start_timers),
                     ),
                     file=ProgressFile(settings.engine.data_dir),
                 )

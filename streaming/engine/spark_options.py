@@ -138,14 +138,6 @@ def temporary_options(directory: Path, java_options: str) -> dict[str, str]:
     return {_JAVA_OPTIONS: f"{quoted_java_option(f'-Djava.io.tmpdir={directory}')} {java_options}".strip(), **sockets}
 
 
-def keeps_keys_in_order(options: Mapping[str, object]) -> bool:
-    """Returns True if the state store iterates over the sessions in the same order in every execution of a micro-batch.
-
-    Only RocksDB is known to do so. options: Spark settings that override ours.
-    """
-    return options.get(_STATE_STORE, _ROCKSDB) == _ROCKSDB
-
-
 def _query_options(settings: SparkSettings) -> dict[str, str]:
     return {
         # One state store and two Python runs (data, time-outs) for each partition and micro-batch.

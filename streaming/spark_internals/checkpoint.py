@@ -53,9 +53,14 @@ class CheckpointFiles:
             location: The checkpoint.
             folder: A directory in it that holds the files; None = the checkpoint itself.
         """
+        self._spark = spark
         self._location = location
         self._folder = location if folder is None else f"{location}/{folder}"
         self._system = LocalFileSystem() if is_local_path(location) else HadoopFileSystem(spark, location)
+
+    def within(self, folder: str) -> "CheckpointFiles":
+        """Returns the files of a directory in the same checkpoint."""
+        return CheckpointFiles(self._spark, self._location, folder)
 
     def last_batch(self) -> PlannedBatch | None:
         """Returns None for a checkpoint without micro-batches."""

@@ -43,8 +43,9 @@ class TopicRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedBatch:
-    """The micro-batch that has just ended. did_something: it read records, or called a session."""
+    """The newest micro-batch that has ended. did_something: it read records, or called a session."""
 
+    batch_id: int
     did_something: bool
     topics: Mapping[str, TopicRead]
 
@@ -70,7 +71,7 @@ def last_committed_batch(query: StreamingQuery) -> CommittedBatch:
     did_something = progress.numInputRows() > 0 or any(
         operator.numRowsUpdated() > 0 or operator.numRowsRemoved() > 0 for operator in progress.stateOperators()
     )
-    return CommittedBatch(did_something=did_something, topics=topics)
+    return CommittedBatch(batch_id=progress.batchId(), did_something=did_something, topics=topics)
 
 
 def set_pause(query: StreamingQuery, pause: Callable[[int], None]) -> str | None:

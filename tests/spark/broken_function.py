@@ -5,11 +5,16 @@ from typing import Any
 from pyspark.sql.streaming.state import GroupState
 
 from state.activation import Activation
+from state.events import DeadlineReached
+from state.records.events import encode_event
 from state.session import Session
-from streaming.engine.operator.cells import Frames
+from streaming.engine.operator.cells import Frames, cells_of, decode_source_record
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.sink_columns import frames_of
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
+
+_CALL = encode_event(DeadlineReached())
 
 
 class Broken:
@@ -26,17 +31,17 @@ class Broken:
         return Broken, (self.settings,)
 
     def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
-        pass_time = Session._pass_time
-        if key == ("timer",) and state.hasTimedOut:
+        pass_time, cells = Session._pass_time, list(cells_of(frames))
+        if key == ("timer",) and any(decode_source_record(cell).value == _CALL for cell in cells):
             Session._pass_time = _failing  # type: ignore[method-assign]
         try:
-            answer = self.operator(key, frames, state)
+            answer = self.operator.activate(key, cells, state)
         finally:
             # The worker process is used again, by other queries too.
             Session._pass_time = pass_time  # type: ignore[method-assign]
         if key == ("damaged",) and state.exists and state.get[0] == STATE_ROW_VERSION and b"first" in state.get[-1]:
             state.update((*state.get[:-1], b"damaged"))
-        return answer
+        return frames_of(answer)
 
 
 def _failing(session: Session, activation: Activation) -> None:

@@ -2,8 +2,11 @@
 
 import itertools
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +17,24 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from inflight.local.spark_jars import spark_jars
 from state.commands import GatewayCommand, SendPublish
-from state.events import ClientConnected, LoggedEvent
+from state.events import ClientConnected, DeadlineReached, LoggedEvent
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.records.settings import Topics
+from streaming.config.settings import Settings
+from streaming.engine.kafka_access import TopicLog
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.pacing.deadline_index import DeadlineIndex
+from streaming.engine.pacing.engine_clock import EngineClock
+from streaming.engine.pacing.session_timers import SessionTimers, stored_timers
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_options import SparkSettings
 from streaming.engine.spark_session import spark_session
 from tests.support.kafka_topics import ReadRecord, create_topics, read_topic
+from tests.support.micro_batches import await_batches
 from tests.support.shared import SharedKafka
-from tests.support.waiting import DEADLINE_S, wait_until
+from tests.support.waiting import DEADLINE_S
 
 _numbers = itertools.count(1)
 
@@ -137,8 +146,38 @@ class Pipeline:
 
     def await_batches(self, count: int) -> None:
         """Returns when `count` more micro-batches have been committed."""
-        target = self.committed() + count
-        wait_until(lambda: self.committed() >= target, f"{count} more micro-batches", check=self.check)
+        events = self.settings.topics.events
+        await_batches(self.bootstrap_servers, self.committed, count, topic=events, check=self.check)
+
+    def call(self, client_id: str) -> None:
+        """Calls a session whose deadline has come, as the engine's driver does."""
+        self.send_event(client_id, DeadlineReached())
+
+    @contextmanager
+    def calling(self, *clients: str) -> Iterator[None]:
+        """Calls these sessions five times a second. A call before the deadline changes nothing."""
+        ended = threading.Event()
+
+        def call() -> None:
+            while not ended.wait(0.2):
+                for client_id in clients:
+                    self.call(client_id)
+
+        thread = threading.Thread(target=call, name="calls")
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join()
+
+
+def session_timers(pipeline: Pipeline, clock: EngineClock, *, longest_pause_ms: int, limit: int = 0) -> SessionTimers:
+    """The timers of a pipeline's sessions, as the engine has them. limit: of their index."""
+    settings = Settings(kafka={"bootstrap_servers": pipeline.bootstrap_servers})
+    log = TopicLog(settings, pipeline.settings.topics.events, client_id="timers", max_block_ms=5_000, delivery_timeout_ms=9_000)
+    read_stored = partial(stored_timers, pipeline.spark, str(pipeline.checkpoint))
+    return SessionTimers(DeadlineIndex(limit), log, read_stored, clock.now_ms, longest_pause_ms=longest_pause_ms)
 
 
 @pytest.fixture

@@ -11,12 +11,12 @@ from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 
-NEXT_VERSION_BYTE = b"\x03"
+NEXT_VERSION_BYTE = b"\x04"
 _NEXT = NEXT_VERSION_BYTE + NEWER_MARK
 
 
 class NextVersion:
-    """The session operator of a version that reads events of version 3, which here are those of version 1 under another name."""
+    """The session operator of a version that reads events of version 4, which here are those of version 1 under another name."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self.settings = settings
@@ -26,8 +26,7 @@ class NextVersion:
         return NextVersion, (self.settings,)
 
     def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
-        cells = [] if state.hasTimedOut else [_read(cell) for cell in cells_of(frames)]
-        return frames_of(self.operator.activate(key, cells, state))
+        return frames_of(self.operator.activate(key, map(_read, cells_of(frames)), state))
 
 
 def next_version(encoded: bytes) -> bytes:

@@ -40,5 +40,6 @@ def test_the_sessions_are_counted_in_the_checkpoint_while_the_query_runs(pipelin
         return found if len(found) > 1 else None
 
     before = wait_until(stages, "the job, and its stages", check=pipeline.check)
-    wait_until(lambda: executor_work(pipeline.spark, str(query.runId)) != before, "the next micro-batch", check=pipeline.check)
+    pipeline.await_batches(1)
+    assert executor_work(pipeline.spark, str(query.runId)) != before
     assert executor_work(pipeline.spark, "another query") == ()

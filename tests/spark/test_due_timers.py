@@ -9,25 +9,21 @@ from pathlib import Path
 import pytest
 
 from state.commands import SendPublish
-from streaming.engine.operator.due_timers import CALLED_OF, FIRST_MS, STEP_MS
+from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.reported_deadlines import ReportedDeadlines
+from streaming.engine.pacing.engine_clock import EngineClock
+from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.progress import BatchProgress, ProgressReader
-from tests.spark.conftest import Pipeline
+from tests.spark.conftest import Pipeline, session_timers
 from tests.spark.test_recovery import crashed_in
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
 
-CLIENTS, LIMIT, PARTITIONS = 60, 10, 2
-SHARE = 2 * LIMIT * PARTITIONS + CLIENTS // CALLED_OF
-"""The most calls of one micro-batch: all timers are late by about the same time, which may lie on both sides of a power of two. A
-tenth of those beyond the limit is called, too.
-"""
-PUT_OFF = (CLIENTS // PARTITIONS - 2 * LIMIT) * (CALLED_OF - 1) // CALLED_OF
-"""The least number of postponed timers, in the partition that has more of them."""
-TENTH = 3
-"""The least number of calls beyond the limit, a tenth of the rest, however the clients are spread over the partitions."""
+CLIENTS, LIMIT = 60, 10
 STANDSTILL_S = 10.0
+HOUR_MS = 3_600_000
 
 
 def await_rows(pipeline: Pipeline, count: int) -> None:
@@ -59,14 +55,23 @@ def stand_still(pipeline: Pipeline) -> None:
 
 
 def work_off(pipeline: Pipeline) -> list[BatchProgress]:
-    """Starts the query; the micro-batches until all those sessions are gone."""
-    reader, found = ProgressReader(pipeline.start()), list[BatchProgress]()
+    """Starts the query with timers; the micro-batches until all those sessions are gone."""
+    deadlines, clock = ReportedDeadlines(pipeline.spark.sparkContext), EngineClock()
+    query = pipeline.start(OperatorByBatch(BatchSettings(current=pipeline.settings), deadlines.accumulator))
+    reader, found = ProgressReader(query), list[BatchProgress]()
+    pipeline.await_batches(1)
+    timers = session_timers(pipeline, clock, longest_pause_ms=HOUR_MS, limit=LIMIT)
+    kafka = {"bootstrap_servers": pipeline.bootstrap_servers}
+    intervals = {"trigger_interval_ms": 100, "idle_trigger_interval_ms": HOUR_MS}
 
     def done() -> bool:
         found.extend(reader.new())
         return sum(batch.clients_removed for batch in found) == CLIENTS
 
-    wait_until(done, lambda: [(batch.clients_removed, batch.clients_updated) for batch in found], check=pipeline.check)
+    with timers, PacedQuery(query, kafka, **intervals, clock=clock, timers=timers, pop_reports=deadlines.pop) as pace:
+        pace.start()
+        timers.start()
+        wait_until(done, lambda: [(batch.clients_removed, batch.clients_updated) for batch in found], check=pipeline.check)
     return found
 
 
@@ -80,22 +85,18 @@ def receipts(pipeline: Pipeline) -> dict[int, dict[bytes, ReadRecord]]:
 
 @pytest.mark.parametrize("lean_worker", [True, False])
 def test_a_message_does_not_wait_for_all_due_timers(pipeline: Pipeline, lean_worker: bool) -> None:
-    pipeline.settings = replace(pipeline.settings, max_timers_per_partition=LIMIT, lean_worker=lean_worker)
+    pipeline.settings = replace(pipeline.settings, lean_worker=lean_worker)
     stand_still(pipeline)
     batches = work_off(pipeline)
-    assert max(batch.clients_removed for batch in batches) <= SHARE
+    assert max(batch.clients_removed for batch in batches) <= LIMIT
     (sent,) = [command for command in pipeline.commands(lambda found: len(found) >= 2) if isinstance(command, SendPublish)]
     assert sent.payload == b"now"
     by_time = receipts(pipeline)
     assert sorted(key for found in by_time.values() for key in found) == sorted(b"away-%d" % n for n in range(CLIENTS))
     assert sum(len(found) for found in by_time.values()) == CLIENTS, "each has one receipt"
-    first_ms, last_ms = min(by_time), max(by_time)
-    assert len(by_time[first_ms]) >= LIMIT * PARTITIONS + TENTH
-    assert last_ms - first_ms >= FIRST_MS + STEP_MS * (PUT_OFF - 1) // LIMIT, "each that is put off has a place of its own"
 
 
-def test_a_micro_batch_that_is_executed_again_puts_off_the_same_sessions(pipeline: Pipeline, tmp_path: Path) -> None:
-    pipeline.settings = replace(pipeline.settings, max_timers_per_partition=LIMIT)
+def test_a_micro_batch_that_is_executed_again_calls_the_same_sessions(pipeline: Pipeline, tmp_path: Path) -> None:
     stand_still(pipeline)
     batches = work_off(pipeline)
     pipeline.stop()
@@ -104,10 +105,11 @@ def test_a_micro_batch_that_is_executed_again_puts_off_the_same_sessions(pipelin
     copy = crashed_in(number, pipeline.checkpoint, tmp_path / "copy")
     metadata = json.loads((copy / "offsets" / str(number)).read_text().splitlines()[1])
     first_ms = metadata["batchTimestampMs"]
-    assert 0 < len(written[first_ms]) <= SHARE
+    assert 0 < len(written[first_ms]) <= LIMIT
 
     again = replace(pipeline, checkpoint=copy, query=None)
-    work_off(again)
+    again.start()
+    wait_until(lambda: again.committed() >= number, "the micro-batch is executed again", check=again.check)
     again.close()
     records = read_topic(pipeline.bootstrap_servers, pipeline.settings.topics.receipts)
     times = [(json.loads(record.value or b"")["outcome_ms"], record) for record in records]

@@ -15,7 +15,6 @@ import pytest
 
 from state.commands import SendPublish
 from state.events import PubAckReceived
-from state.records.events import WAKE_UP_KEY
 from state.settings import SessionSettings
 from streaming.engine.operator.session_operator import SessionOperator
 from tests.spark.conftest import Pipeline, publishes_of
@@ -71,8 +70,9 @@ def test_what_a_jvm_sends_is_answered_byte_for_byte_the_same(pipeline: Pipeline,
         pipeline.producer.send(pipeline.settings.topics.messages, b"to nobody")
         pipeline.producer.flush()
         pipeline.start(Captured(pipeline.settings, str(directory)))
-        # Until time-outs have come: what is not acknowledged is sent again.
-        pipeline.commands(lambda commands: sum(publish.dup for publish in publishes_of(commands)) > 5)
+        # Until sessions were called at their deadlines: what is not acknowledged is sent again.
+        with pipeline.calling(*clients[:6]):
+            pipeline.commands(lambda commands: sum(publish.dup for publish in publishes_of(commands)) > 5)
         # And data for a session that has a state.
         pipeline.send_message(clients[0], b"again", ("message-id", b"again"))
         await_copies(pipeline, "again", 1)
@@ -88,8 +88,8 @@ def test_what_a_jvm_sends_is_answered_byte_for_byte_the_same(pipeline: Pipeline,
         assert text(table.schema) == text(INPUT_SCHEMA)
         for state in table.column(2).to_pylist():
             if state is not None:
-                timed_out = json.loads(state["properties"])["hasTimedOut"]
-                kinds.add(("time-out" if timed_out else "data", state["object"] is not None, state["isLastChunk"]))
+                assert not json.loads(state["properties"])["hasTimedOut"]
+                kinds.add((state["object"] is not None, state["isLastChunk"]))
         answers = [
             Task(
                 SessionOperator(replace(pipeline.settings, lean_worker=lean)), spark_sql_execution_arrow_maxRecordsPerBatch="7"
@@ -99,7 +99,7 @@ def test_what_a_jvm_sends_is_answered_byte_for_byte_the_same(pipeline: Pipeline,
         assert answers[0] == answers[1]
         if answers[0]:
             read_answer(answers[0])
-    assert {("data", False, True), ("data", False, False), ("data", True, True), ("time-out", True, True)} <= kinds
+    assert {(False, True), (False, False), (True, True)} <= kinds
 
 
 def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) -> None:
@@ -113,15 +113,16 @@ def test_each_path_goes_on_from_the_checkpoint_of_the_other(pipeline: Pipeline) 
             pipeline.connect("c")
             connected = True
         pipeline.send_message("c", b"payload %d" % number, ("mqtt-qos", b"1"), ("message-id", b"m%d" % number))
-        sent = await_copies(pipeline, f"m{number}", 2)
+        with pipeline.calling("c"):
+            sent = await_copies(pipeline, f"m{number}", 2)
         acknowledged = PubAckReceived(connection_id=1, packet_id=sent[-1].packet_id)
         pipeline.stop()
         pipeline.settings = replace(settings, lean_worker=number % 2 == 0)
         copies = len(await_copies(pipeline, f"m{number}", 2))
         pipeline.start()
-        pipeline.send(settings.topics.events, b"", key=WAKE_UP_KEY)  # as streaming/engine/kafka_access.py does
-        # What the other path has sent is sent again by this one: the state row and its timer came over.
-        await_copies(pipeline, f"m{number}", copies + 1)
+        # What the other path has sent is sent again by this one: the state row came over.
+        with pipeline.calling("c"):
+            await_copies(pipeline, f"m{number}", copies + 1)
         pipeline.send_event("c", acknowledged)
         receipts = await_receipts(pipeline, number)
         pipeline.stop()

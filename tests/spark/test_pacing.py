@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
-from streaming.engine.operator.earliest_deadline import EarliestDeadline
+from streaming.engine.operator.reported_deadlines import ReportedDeadlines
 from streaming.engine.operator.session_operator import Function
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
-from tests.spark.conftest import Pipeline, newest_batch
+from tests.spark.conftest import Pipeline, newest_batch, session_timers
 from tests.support.waiting import DEADLINE_S, wait_until
 
 LONG_MS, HOUR_MS = 240_000, 3_600_000
@@ -103,13 +103,20 @@ def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None
 
 def test_a_timer_fires_in_a_pause(pipeline: Pipeline) -> None:
     """A message that expires after a second, in a session that nobody else calls. Only its deadline ends a pause of an hour."""
-    deadlines = EarliestDeadline(pipeline.spark.sparkContext)
+    deadlines, clock = ReportedDeadlines(pipeline.spark.sparkContext), EngineClock()
     function = OperatorByBatch(BatchSettings(current=pipeline.settings), deadlines.accumulator)
-    known = {"clock": EngineClock(), "pop_earliest_ms": deadlines.pop_ms}
-    with paced(pipeline, function, trigger_interval_ms=100, **known) as query:
-        assert query._pace is not None
-        query._pace._active_ms -= 4 * HOUR_MS
+    timers = session_timers(pipeline, clock, longest_pause_ms=HOUR_MS)
+    with timers, paced(pipeline, function, trigger_interval_ms=100, clock=clock, timers=timers, pop_reports=deadlines.pop):
+        timers.start()
         await_a_pause(pipeline)
         pipeline.send_message("absent", b"short", ("expiration", b"1000"))
         (receipt,) = pipeline.read(pipeline.settings.topics.receipts, 1)
         assert b"expired" in (receipt.value or b"")
+
+
+def test_an_idle_query_works_regularly(pipeline: Pipeline) -> None:
+    timers = session_timers(pipeline, EngineClock(), longest_pause_ms=500)
+    with timers, paced(pipeline, trigger_interval_ms=100, timers=timers):
+        timers.start()
+        target = pipeline.committed() + 3
+        wait_until(lambda: pipeline.committed() >= target, "micro-batches without a record of ours", check=pipeline.check)

@@ -43,6 +43,7 @@ def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeli
         await_command(pipeline, client, 1, AcceptConnection)
         pipeline.send_message(client, b"first", ("message-id", b"first"))
         await_command(pipeline, client, 1, SendPublish)
+    pipeline.call("timer")
     await_command(pipeline, "timer", 1, CloseConnection)
     pipeline.send_message("damaged", b"second", ("message-id", b"second"))
 

@@ -25,6 +25,7 @@ from tests.spark.child_engine import Engine, engine
 from tests.spark.conftest import Pipeline
 from tests.spark.engine_topics import EngineTopics
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.micro_batches import await_batches
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
@@ -156,7 +157,7 @@ def stop_after_a_commit(checkpoint: Path) -> None:
             path.unlink()
 
 
-def await_micro_batches(data_dir: Path, count: int) -> None:
+def await_micro_batches(topics: EngineTopics, data_dir: Path, count: int) -> None:
     """Returns when the engine has committed `count` more."""
 
     def committed() -> int:
@@ -164,8 +165,7 @@ def await_micro_batches(data_dir: Path, count: int) -> None:
         assert last is not None
         return last.batch_id
 
-    target = committed() + count
-    wait_until(lambda: committed() >= target, f"{count} more micro-batches")
+    await_batches(topics.kafka, committed, count, topic=f"{topics.prefix}.events")
 
 
 @pytest.mark.faults
@@ -194,7 +194,7 @@ def test_sessions_survive_sigkill_of_the_engine(kafka: SharedKafka, tmp_path: Pa
             topics.acknowledge(publish)
         # The micro-batch with the last receipt is committed when the one after it is.
         read_topic(kafka.bootstrap_servers, "killed.receipts", lambda records: len(records) >= 12)
-        await_micro_batches(tmp_path, 2)
+        await_micro_batches(topics, tmp_path, 2)
         assert second.stop() == 0
 
     # Stopped just after a commit: no micro-batch is left to be executed again, and nothing new is in Kafka.

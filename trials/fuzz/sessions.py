@@ -6,9 +6,11 @@ import msgspec
 from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
+from state.events import DeadlineReached
+from state.records.events import encode_event
 from state.records.record import Header, SinkRecord
 from state.settings import SessionSettings
-from streaming.engine.operator.cells import SourceRecord
+from streaming.engine.operator.cells import EVENTS, SourceRecord
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
@@ -48,18 +50,20 @@ class FuzzedSession:
         self._cells.append(msgspec.json.encode(record))
 
     def activate(self, key: str = CLIENT_ID) -> list[SinkRecord]:
-        """Activates the session with the records of `tell`; a time-out if there are none."""
+        """Activates the session with the records of `tell`; as the driver calls it if there are none."""
         self._activations += 1
         if self._activations % _SESSIONS == 0:
             self._state = None
         self.now_ms += _STEP_MS
+        if not self._cells:
+            self.tell(EVENTS, encode_event(DeadlineReached()))
         cells, self._cells = self._cells, []
         state = GroupState(
             optionalValue=self._state,  # type: ignore[arg-type]
             batchProcessingTimeMs=self.now_ms,
             eventTimeWatermarkMs=-1,
-            timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
-            hasTimedOut=not cells,
+            timeoutConf=GroupStateTimeout.NoTimeout,
+            hasTimedOut=False,
             watermarkPresent=False,
             defined=self._state is not None,
             updated=False,

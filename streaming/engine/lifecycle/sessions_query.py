@@ -23,12 +23,12 @@ from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.kafka_access import end_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
-from streaming.engine.operator.earliest_deadline import EarliestDeadline
-from streaming.engine.operator.settings import PipelineSettings, shortest_retry_ms
+from streaming.engine.operator.reported_deadlines import ReportedDeadlines
+from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.ownership.checkpoint_lineage import new_lineage
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
-from streaming.engine.pacing.short_timers import LATE_BY
+from streaming.engine.pacing.session_timers import SessionTimers
 from streaming.engine.pacing.wake_ups import Urgency
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import counted, read_records, sessions, sessions_writer
@@ -77,6 +77,9 @@ class SessionsQuery:
         """Micro-batches of the query before a restart."""
         self._has_run = self._is_paced = False
         self._clock = EngineClock(newest_batch_ms(CheckpointFiles(spark, settings.sessions_checkpoint)))
+        hurry = (lambda: None) if urgency is None else urgency.hurry
+        self._deadlines = ReportedDeadlines(spark.sparkContext)
+        self._timers = SessionTimers.of(settings, spark, self._clock.now_ms, hurry=hurry)
         kafka, self._bounds = settings.kafka, batch_bounds(settings)
         records = WaitingRecords(kafka.client_options(), max_bytes=self._bounds.max_bytes)
         self._intake = BoundedIntake(self._bounds, records)
@@ -115,6 +118,10 @@ class SessionsQuery:
             self._is_paced = True
             self._pace.start()
 
+    def start_timers(self) -> None:
+        """Begins to call sessions whose deadline has come. Call it once, after the first micro-batch."""
+        self._timers.start()
+
     def check(self) -> None:
         """Starts the query again after records that Spark could not read were set aside.
 
@@ -145,14 +152,13 @@ class SessionsQuery:
         if is_shortened:
             pipeline = replace(pipeline, checkpoint_lineage=new_lineage())
         in_force = self._log.put_in_force(pipeline, is_planned_anew=is_shortened or is_planned_anew)
-        deadlines = EarliestDeadline(self._spark.sparkContext)
         self._query = start_sessions(
             self._spark,
             settings,
             in_force,
             self._starting_offsets,
             self._partitions,
-            deadlines,
+            self._deadlines,
             trigger_interval_ms=_DAY_MS if is_shortened else settings.engine.trigger_interval_ms,
         )
         self._reader = ProgressReader(self._query)
@@ -164,8 +170,9 @@ class SessionsQuery:
             intake=self._intake,
             clock=self._clock,
             urgency=self._urgency,
-            lazy_ms=min(settings.engine.lazy_ms, int(LATE_BY * shortest_retry_ms(pipeline))),
-            pop_earliest_ms=deadlines.pop_ms,
+            lazy_ms=settings.engine.lazy_ms,
+            timers=self._timers,
+            pop_reports=self._deadlines.pop,
         )
         self._has_run = self._is_paced = False
 
@@ -197,6 +204,7 @@ class SessionsQuery:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._pace.stop(patience_s=0)
+        self._timers.__exit__(kind, error, trace)
         self._intake.close()
 
 
@@ -206,7 +214,7 @@ def start_sessions(
     in_force: BatchSettings,
     starting_offsets: Mapping[str, str],
     partitions: Mapping[str, int] | None = None,
-    deadlines: EarliestDeadline | None = None,
+    deadlines: ReportedDeadlines | None = None,
     *,
     trigger_interval_ms: int | None = None,
 ) -> StreamingQuery:

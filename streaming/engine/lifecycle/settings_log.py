@@ -30,7 +30,6 @@ from streaming.config.settings import Settings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
 from streaming.engine.operator.settings import PipelineSettings, SessionProfile
-from streaming.engine.spark_options import keeps_keys_in_order
 from streaming.reload.changes import changed_keys
 from streaming.spark_internals.checkpoint import CheckpointFiles
 
@@ -71,7 +70,6 @@ def pipeline_settings(
         receipts=engine.receipts,
         receipts_batched=engine.receipts_batched,
         ledger=engine.ledger,
-        max_timers_per_partition=engine.max_timers_per_partition if keeps_keys_in_order(engine.spark) else 0,
         stop_at_newer_events=engine.stop_at_newer_events,
         checkpoint_lineage=checkpoint_lineage,
         lean_worker=engine.lean_worker,

@@ -13,6 +13,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.cells import Frames
+from streaming.engine.operator.reported_deadlines import Reports
 from streaming.engine.operator.session_operator import TaskOperator, operator_in_worker
 from streaming.engine.operator.settings import PipelineSettings
 
@@ -39,19 +40,19 @@ class BatchSettings:
 class OperatorByBatch:
     """The function for `applyInPandasWithState`; each task unpickles it as a `TaskOperator` with its micro-batch's settings."""
 
-    def __init__(self, settings: BatchSettings, deadlines: Accumulator[int] | None = None) -> None:
+    def __init__(self, settings: BatchSettings, deadlines: Accumulator[Reports] | None = None) -> None:
         """deadlines: see `operator_in_worker`."""
         self._settings = settings
         self._deadlines = deadlines
 
-    def __reduce__(self) -> tuple[Callable[..., TaskOperator], tuple[BatchSettings, Accumulator[int] | None]]:
+    def __reduce__(self) -> tuple[Callable[..., TaskOperator], tuple[BatchSettings, Accumulator[Reports] | None]]:
         return operator_of_task, (self._settings, self._deadlines)
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         raise NotImplementedError("Spark calls the object that this is unpickled as")
 
 
-def operator_of_task(settings: BatchSettings, deadlines: Accumulator[int] | None = None) -> TaskOperator:
+def operator_of_task(settings: BatchSettings, deadlines: Accumulator[Reports] | None = None) -> TaskOperator:
     """Makes the operator of the current task. Raises RuntimeError outside of a task of a streaming query."""
     context = TaskContext.get()
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)

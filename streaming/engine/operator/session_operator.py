@@ -4,8 +4,8 @@ Steps of an activation, in this order:
 1. read the records of the group, all of them, sorted by (source, partition, offset);
 2. make events of them; unreadable ones are refused (state/dead_letters/refused_record.py);
 3. decode the session, or begin one;
-4. let it handle the events in one activation; a time-out without records is `DeadlineReached`;
-5. store the session and arm its next deadline, or forget it when it is empty;
+4. let it handle the events in one activation; a call because of its deadline alone is `DeadlineReached`;
+5. store the session, or forget it when it is empty, and report its next deadline to the driver;
 6. answer with a row for each record, and with no frame at all when there is none.
 
 A client whose session cannot be used is quarantined, and does not stop other clients (state/dead_letters/quarantine.py has the
@@ -48,8 +48,7 @@ from state.records.routing import RECIPIENT_PREFIX
 from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
-from streaming.engine.operator.due_timers import FIRST_MS, DueTimers
-from streaming.engine.operator.earliest_deadline import NEVER_MS
+from streaming.engine.operator.reported_deadlines import Reports, report_of
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
@@ -59,7 +58,6 @@ from streaming.engine.operator.state_row import (
     quarantined_row,
     row_of,
     store,
-    stored_deadline_ms,
     stored_quarantine,
 )
 from streaming.engine.operator.to_events import fault_of_record, message_in, source_topic, to_events, unread_message
@@ -99,7 +97,7 @@ class SessionOperator:
         """Does an activation: cells in, records out. This is the function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
-        records = [] if state.hasTimedOut else sorted_records(cells)  # step 1
+        records = sorted_records(cells)  # step 1
         if client_id == UNADDRESSED:
             state.remove()
             return self._unaddressed(records, now_ms)
@@ -117,16 +115,20 @@ class SessionOperator:
                 output += self._records(begin(quarantine, client_id=client_id, settings=settings), client_id, now_ms)
         if quarantine is not None:
             row, emitted = self._in_quarantine(quarantine, events, client_id, state, now_ms)
-        store(row, state, now_ms)  # step 5
+        store(row, state)  # step 5
         return output + emitted  # step 6
 
     def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
-        """Returns the events with their records, and the output for undecodable records."""
+        """Returns the events with their records, and the output for undecodable records.
+
+        `DeadlineReached` is left out: every call of a session looks at its deadlines.
+        """
         events: list[_Cause] = []
         refused: list[SinkRecord] = []
         for record in records:
             try:
-                events += [(record, event) for event in to_events(record, self._settings, now_ms=now_ms)]
+                found = to_events(record, self._settings, now_ms=now_ms)
+                events += [(record, event) for event in found if not isinstance(event, DeadlineReached)]
             except UnreadableRecord as error:
                 refused += self._unreadable(record, client_id, str(error), now_ms)
         return events, refused
@@ -258,44 +260,29 @@ class SessionOperator:
 
 
 class TaskOperator:
-    """The state operator in one task, which postpones some sessions with a due timer (due_timers.py).
+    """The state operator in one task. deadlines: gets those of the called sessions; None = nobody asks for them."""
 
-    deadlines: gets the deadlines of the called sessions (earliest_deadline.py); None = nobody asks for them.
-    """
-
-    def __init__(self, operator: SessionOperator, due: DueTimers, deadlines: Accumulator[int] | None = None) -> None:
+    def __init__(self, operator: SessionOperator, deadlines: Accumulator[Reports] | None = None) -> None:
         self.operator = operator
-        self._due = due
         self._deadlines = deadlines
-        self._earliest_ms = NEVER_MS
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
-        return iter(()) if self._postpones(state) else self._reporting(self.operator(key, frames, state), state)
+        return self._reporting(self.operator(key, frames, state), key, state)
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
-        return [] if self._postpones(state) else self._reporting(self.operator.activate(key, cells, state), state)
+        return self._reporting(self.operator.activate(key, cells, state), key, state)
 
-    def _postpones(self, state: GroupState) -> bool:
-        if not state.hasTimedOut or not self._due.postpone(state):
-            return False
-        self._report(state.getCurrentProcessingTimeMs() + FIRST_MS)
-        return True
-
-    def _reporting(self, output: T, state: GroupState) -> T:
+    def _reporting(self, output: T, key: tuple[str, ...], state: GroupState) -> T:
         """Returns the output of a call that has stored the session."""
-        if self._deadlines is not None and state.exists and (deadline_ms := stored_deadline_ms(state)) is not None:
-            self._report(deadline_ms)
+        (client_id,) = key
+        if self._deadlines is not None and client_id != UNADDRESSED:
+            self._deadlines.add({client_id: report_of(StateRow(*state.get) if state.exists else None)})
         return output
 
-    def _report(self, deadline_ms: int) -> None:
-        if self._deadlines is not None and deadline_ms < self._earliest_ms:
-            self._earliest_ms = deadline_ms
-            self._deadlines.add(deadline_ms)
 
-
-def operator_in_worker(settings: PipelineSettings, deadlines: Accumulator[int] | None = None) -> TaskOperator:
+def operator_in_worker(settings: PipelineSettings, deadlines: Accumulator[Reports] | None = None) -> TaskOperator:
     """Makes the operator of one task. deadlines: see TaskOperator."""
-    operator = TaskOperator(_operator_of_process(settings), DueTimers(settings.max_timers_per_partition), deadlines)
+    operator = TaskOperator(_operator_of_process(settings), deadlines)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
     return operator

@@ -30,7 +30,6 @@ class PipelineSettings:
     commands_partitions: of the topic `commands`. A connection that names a partition beyond them cannot exist, and Kafka's
     producer would wait for it until the query dies. receipts, ledger: whether these records are written. profiles: the first
     match holds. policies: the highest priority holds, independently of the profile. exchanges: for all clients.
-    max_timers_per_partition: limit of work for due timers in each micro-batch; 0 = no limit (due_timers.py).
     stop_at_newer_events: stops at events of a newer version; otherwise they are dead letters (intake/newer_events.py).
     checkpoint_lineage: changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
     routing: whether publications are routed to subscribers, so that the matchers need the lists of sessions.
@@ -48,7 +47,6 @@ class PipelineSettings:
     limits: RecordLimits = field(default_factory=RecordLimits)
     receipts: bool = True
     ledger: bool = True
-    max_timers_per_partition: int = 2_500
     stop_at_newer_events: bool = True
     checkpoint_lineage: str = ""
     lean_worker: bool = True
@@ -56,12 +54,6 @@ class PipelineSettings:
     receipts_batched: bool = False
     messages_generation: int = 0
     events_generation: int = 0
-
-
-def shortest_retry_ms(settings: PipelineSettings) -> int:
-    """Returns the shortest time after which any session sends a message again."""
-    sessions = (settings.session, *(profile.session for profile in settings.profiles))
-    return min(wait_ms for session in sessions for wait_ms in (session.retry_interval_ms, *session.later_retry_intervals_ms))
 
 
 class SettingsOfClients:

@@ -18,7 +18,8 @@ STATE_SCHEMA: Final = (
 )
 """The schema of the row, for Spark. Fixed for the life of a checkpoint."""
 
-_LONGEST_TIMER_MS: Final = 365 * 86_400_000
+_LAST_MS: Final = 1 << 62
+"""Stands for later deadlines, which Spark's `long` may not hold. A session that is called early is called again."""
 
 
 class StateRow(NamedTuple):
@@ -32,9 +33,6 @@ class StateRow(NamedTuple):
     oldest_unacked_ms: int | None
     next_deadline_ms: int | None
     blob: bytes
-
-
-_DEADLINE: Final = StateRow._fields.index("next_deadline_ms")
 
 
 def check_version(version: int | None) -> None:
@@ -60,7 +58,7 @@ def new_quarantine(error: Exception, state: GroupState, now_ms: int) -> Quaranti
 
 
 def row_of(session: Session) -> StateRow:
-    summary = session.summary()
+    summary, deadline_ms = session.summary(), session.next_deadline_ms()
     return StateRow(
         version=STATE_ROW_VERSION,
         connected=summary.connected,
@@ -68,7 +66,7 @@ def row_of(session: Session) -> StateRow:
         queued=summary.queued,
         queued_bytes=summary.queued_bytes,
         oldest_unacked_ms=summary.oldest_unacked_ms,
-        next_deadline_ms=session.next_deadline_ms(),
+        next_deadline_ms=None if deadline_ms is None else min(deadline_ms, _LAST_MS),
         blob=encode_session(session),
     )
 
@@ -88,22 +86,9 @@ def quarantined_row(held: Quarantine, state: GroupState) -> StateRow:
     )
 
 
-def stored_deadline_ms(state: GroupState) -> int | None:
-    """Returns the deadline in a client's row; None if its session waits for nothing."""
-    deadline_ms: int | None = state.get[_DEADLINE]
-    return deadline_ms
-
-
-def store(row: StateRow | None, state: GroupState, now_ms: int) -> None:
-    """Removes, updates, or updates and arms, exactly one of them. Otherwise the old timer would stay armed."""
+def store(row: StateRow | None, state: GroupState) -> None:
+    """Stores the row of a client, or removes what is stored: None."""
     if row is None:
         state.remove()
-        return
-    deadline_ms = row.next_deadline_ms
-    if deadline_ms is not None and deadline_ms > now_ms + _LONGEST_TIMER_MS:
-        # Spark's timers have a maximum. A timer that fires before the session's deadline changes nothing and is set again.
-        deadline_ms = now_ms + _LONGEST_TIMER_MS
-        row = row._replace(next_deadline_ms=deadline_ms)
-    state.update(tuple(row))
-    if deadline_ms is not None:
-        state.setTimeoutDuration(max(1, deadline_ms - now_ms))
+    else:
+        state.update(tuple(row))

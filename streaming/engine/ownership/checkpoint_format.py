@@ -13,6 +13,7 @@ version would misread one of them, or would do harm by dropping a field that it 
 | 2 | routing: marks of messages that a session has had, and messages that wait for their CONNECT |
 | 3 | messages that wait for their `deliver-at` |
 | 4 | generations of recreated topics: positions would come again |
+| 5 | deadlines come as records, and state rows have no time-out of Spark: an older version would call nobody |
 """
 
 from importlib.metadata import PackageNotFoundError, version
@@ -22,8 +23,9 @@ import msgspec
 
 from streaming.engine.errors import NewerCheckpoint
 from streaming.spark_internals.checkpoint import CheckpointFiles
+from streaming.spark_internals.state_schema import drop_time_outs
 
-CHECKPOINT_FORMAT: Final = 4
+CHECKPOINT_FORMAT: Final = 5
 _FILE: Final = "inflight.format"
 
 
@@ -46,9 +48,13 @@ def check_format(files: CheckpointFiles) -> None:
 
 
 def record_format(files: CheckpointFiles) -> None:
-    """Records the present format, so that versions which cannot read it refuse. Call `check_format` before."""
+    """Records the present format, so that versions which cannot read it refuse, and changes what it changes.
+
+    Call `check_format` before. A kill between the two steps changes nothing: Spark of an older version refuses the new schema.
+    """
     recorded = _recorded(files)
     if recorded is None or recorded.format < CHECKPOINT_FORMAT:
+        drop_time_outs(files)
         files.write(_FILE, msgspec.json.encode(_FormatRecord(CHECKPOINT_FORMAT, _own_version())))
 
 

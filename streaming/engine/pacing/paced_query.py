@@ -1,15 +1,13 @@
 """Gives a running query its pace, the bounds of its micro-batches and its time, and stops it between two micro-batches.
 
-Spark's trigger is a fixed interval, and with time-outs Spark runs a micro-batch in each of them even without data. A short
-interval uses two thirds of a core on an idle engine; a long one delays the first message. So the pause is decided here instead:
+Spark's trigger is a fixed interval: a short one asks Kafka for new records all the time, a long one delays the first message. So
+the pause is decided here instead:
 
 1. Micro-batches start no more often than the trigger interval says.
-2. After a micro-batch that did nothing, the engine waits beyond that until a record is appended (arrivals.py);
-3. but no longer than lets a session timer be late by a quarter of its length, because timers fire only in micro-batches. Where
-   their deadlines are not known (short_timers.py), it is a quarter of the time since something last happened; and
-4. no longer than `idle_trigger_interval`.
-5. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
-6. but no longer than a quarter of the time since something urgent was heard of, for the sake of the timers that it has started.
+2. Spark runs no micro-batch without records. After a trigger that ran none, the engine waits beyond that until a record is
+   appended (arrivals.py), or for `idle_trigger_interval`. Timers are records, too (session_timers.py).
+3. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
+4. but no longer than a quarter of the time since something urgent was heard of. Gateways join wake-ups that follow each other.
 """
 
 import threading
@@ -21,9 +19,10 @@ import structlog
 from pyspark.sql.streaming.query import StreamingQuery
 
 from streaming.engine.intake.bounded_intake import BoundedIntake
+from streaming.engine.operator.reported_deadlines import Reports
 from streaming.engine.pacing.arrivals import Arrivals
 from streaming.engine.pacing.engine_clock import EngineClock
-from streaming.engine.pacing.short_timers import LATE_BY, ShortTimers
+from streaming.engine.pacing.session_timers import SessionTimers
 from streaming.engine.pacing.wake_ups import Urgency
 from streaming.spark_internals.micro_batches import CommittedBatch, ReadLimits, last_committed_batch, set_batch_time, set_pause
 
@@ -31,6 +30,8 @@ _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.01
 _CLOSED_POLL_S: Final = 0.25
 _LONGEST_HOLD_S: Final = 60.0
+_SHARE: Final = 0.25
+"""See rule 4."""
 
 
 class Pace:
@@ -45,42 +46,29 @@ class Pace:
         now_ms: int,
         urgency: Urgency | None = None,
         lazy_ms: int = 0,
-        timers: ShortTimers | None = None,
     ) -> None:
-        """urgency: None = every record is urgent. timers: None = the deadlines of sessions are not known."""
+        """urgency: None = every record is urgent."""
         self._arrivals = arrivals
-        self._timers = timers
         self._urgency = urgency
         self._lazy_ms = lazy_ms
         self._trigger_interval_ms = trigger_interval_ms
         self._idle_trigger_interval_ms = idle_trigger_interval_ms
-        self._active_ms = self._started_ms = now_ms
+        self._started_ms = now_ms
+        self._batch_id = -1
 
     def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
-        """Returns when the next micro-batch is to start. due_ms: when Spark's trigger would start it."""
-        if self._timers is not None:
-            self._timers.batch_ended()
-        self._wait(batch, due_ms, now)
-        self._started_ms = now()
-        if self._timers is not None:
-            self._timers.batch_starts()
-
-    def _wait(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
-        now_ms = now()
-        if batch.did_something and self._timers is None:
-            self._active_ms = now_ms
-        quiet_ms = int((now_ms - self._active_ms) * LATE_BY)
-        latest_ms = now_ms + min(max(quiet_ms, self._trigger_interval_ms), self._idle_trigger_interval_ms)
-        if self._timers is not None:
-            latest_ms = min(latest_ms, now_ms + self._timers.left_ms())
-        if due_ms > now_ms:
-            self._arrivals.rest((due_ms - now_ms) / 1_000)
-        if batch.did_something:
+        """Returns when the next trigger is to start. batch: the newest one. due_ms: when Spark's trigger would start."""
+        is_new, self._batch_id = batch.batch_id != self._batch_id, batch.batch_id
+        if due_ms > now():
+            self._arrivals.rest((due_ms - now()) / 1_000)
+        if is_new and batch.did_something:
             if not batch.left:
                 self._be_lazy(self._started_ms + self._lazy_ms, now)
-        elif (left_ms := latest_ms - now()) > 0:
-            self._arrivals.wait(batch.end, left_ms / 1_000)
-            self._be_lazy(min(now() + self._lazy_ms, latest_ms), now)
+        else:
+            latest_ms = now() + max(self._trigger_interval_ms, self._idle_trigger_interval_ms)
+            self._arrivals.wait(batch.end, (latest_ms - now()) / 1_000)
+            self._be_lazy(now() + self._lazy_ms, now)
+        self._started_ms = now()
 
     def _be_lazy(self, until_ms: int, now: Callable[[], int]) -> None:
         """Waits for something urgent; what came since the last micro-batch started may have missed it."""
@@ -88,10 +76,8 @@ class Pace:
         if urgency is None or not self._lazy_ms or not urgency.is_known:
             return
         now_ms = now()
-        quiet_ms = max(int((now_ms - urgency.since_ms) * LATE_BY), self._trigger_interval_ms)
+        quiet_ms = max(int((now_ms - urgency.since_ms) * _SHARE), self._trigger_interval_ms)
         until_ms = min(until_ms, now_ms + quiet_ms)
-        if self._timers is not None:
-            until_ms = min(until_ms, now_ms + self._timers.left_ms())
         while not self._arrivals.is_closed and (left_ms := until_ms - now()) > 0:
             if urgency.wait(self._started_ms, min(left_ms / 1_000, _CLOSED_POLL_S)):
                 return
@@ -111,12 +97,14 @@ class PacedQuery:
         clock: EngineClock | None = None,
         urgency: Urgency | None = None,
         lazy_ms: int = 0,
-        pop_earliest_ms: Callable[[], int] | None = None,
+        timers: SessionTimers | None = None,
+        pop_reports: Callable[[], Reports] = dict,
     ) -> None:
         """kafka_options: for kafka-python, bootstrap servers included. intake: None = the limits of the start stay.
 
-        clock: None = the system's. urgency: None = every record is urgent. Intake, clock and urgency outlive the query, for the
-        next one of the same engine. pop_earliest_ms: EarliestDeadline.pop_ms of this query; None = deadlines are not known.
+        clock: None = the system's. urgency: None = every record is urgent. timers: None = nobody calls sessions whose deadline
+        has come. Intake, clock, urgency and timers outlive the query, for the next one of the same engine.
+        pop_reports: ReportedDeadlines.pop of this query.
         """
         self._query = query
         self._trigger_interval_ms = trigger_interval_ms
@@ -125,7 +113,8 @@ class PacedQuery:
         self._clock = clock
         self._urgency = urgency
         self._lazy_ms = lazy_ms
-        self._pop_earliest_ms = pop_earliest_ms
+        self._timers = timers
+        self._pop_reports = pop_reports
         self._arrivals = Arrivals(kafka_options)
         self._pace: Pace | None = None
         self._limits: ReadLimits | None = None
@@ -155,7 +144,6 @@ class PacedQuery:
                 now_ms=_now_ms(),
                 urgency=self._urgency,
                 lazy_ms=self._lazy_ms,
-                timers=self._short_timers(),
             )
         if self._intake is not None:
             try:
@@ -171,11 +159,6 @@ class PacedQuery:
             action = "micro-batches follow engine.trigger_interval_ms, and are small"
             _log.warning("no_idle_pace", reason=reason, action=action)
 
-    def _short_timers(self) -> ShortTimers | None:
-        if self._pop_earliest_ms is None or self._clock is None:
-            return None
-        return ShortTimers(self._pop_earliest_ms, self._clock.now_ms, longest_pause_ms=self._idle_trigger_interval_ms)
-
     def pause(self, due_in_ms: int) -> None:
         """Waits as long as the pace says, then sets the limits of the next micro-batch. Spark calls it on the query's thread.
 
@@ -186,6 +169,8 @@ class PacedQuery:
             # A wall clock that was set back meanwhile puts the next trigger hours away.
             wait_ms = min(due_in_ms, self._trigger_interval_ms)
             batch = last_committed_batch(self._query)
+            if self._timers is not None:
+                self._timers.rests(batch.batch_id, self._pop_reports())
             if self._pace is not None:
                 self._pace.pause(batch, _now_ms() + wait_ms, _now_ms)
             elif wait_ms > 0:
@@ -194,6 +179,8 @@ class PacedQuery:
                 self._intake.adjust(batch.topics, self._limits.set)
         except Exception as error:  # noqa: BLE001 - the query must not die of its pause
             _log.warning("pause_failed", error=repr(error), action="the next micro-batch starts now")
+        if self._timers is not None:
+            self._timers.works()
         if self._is_holding:
             self._is_held.set()
             self._released.wait(_LONGEST_HOLD_S)

@@ -38,6 +38,9 @@ class Urgency(Protocol):
     def since_ms(self) -> int:
         """When something urgent was heard of last."""
 
+    def hurry(self) -> None:
+        """Says that something urgent is in the log. Any thread may call it."""
+
     def wait(self, after_ms: int, timeout_s: float) -> bool:
         """Returns True when something urgent is heard of after that time, or nothing is known any more; False at the time-out."""
 
@@ -67,6 +70,11 @@ class WakeUpReader(BackgroundLoop):
     @property
     def since_ms(self) -> int:
         return self._since_ms
+
+    def hurry(self) -> None:
+        with self._heard:
+            self._since_ms = _now_ms()
+            self._heard.notify_all()
 
     def wait(self, after_ms: int, timeout_s: float) -> bool:
         with self._heard:

@@ -24,6 +24,7 @@ from streaming.config.units import format_size
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress, last_progress
 from tests.integration.up.topics_of_up import records_of
 from tests.integration.up.wire_device import PUBACK, Backend, WireDevice, acknowledgement
+from tests.support.micro_batches import await_batches
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.faults
@@ -131,7 +132,7 @@ def ended_ms(batch: BatchProgress) -> int:
 def await_micro_batches(up: UpProcess, count: int) -> None:
     seen = last_progress(up.data_dir)
     assert seen is not None
-    wait_until(lambda: (last_progress(up.data_dir) or seen).batch_id >= seen.batch_id + count, "micro-batches")
+    await_batches(up.kafka, lambda: (last_progress(up.data_dir) or seen).batch_id, count)
 
 
 def check_waited(held: "list[Future[SendResult]]", why: str, released_ms: int) -> None:

@@ -29,6 +29,7 @@ from tests.integration.up.conftest import SharedUp
 from tests.integration.up.topics_of_up import await_gone, await_receipts, ledger_of, records_of
 from tests.integration.up.wire_device import WireDevice
 from tests.support.kafka_topics import ReadRecord, read_topic
+from tests.support.micro_batches import await_batches
 from tests.support.waiting import wait_until
 
 DELIVERY_LIMIT = 5
@@ -209,7 +210,7 @@ def test_a_transaction_is_delivered_whole_or_not_at_all(up: SharedUp, producer: 
         """Three more micro-batches: an engine that read what is not committed would have it by now."""
         seen = last_progress(up.data_dir)
         assert seen is not None
-        wait_until(lambda: (last_progress(up.data_dir) or seen).batch_id >= seen.batch_id + 3, "micro-batches")
+        await_batches(up.kafka, lambda: (last_progress(up.data_dir) or seen).batch_id, 3)
 
     def counted(name: str, **labels: str) -> float:
         return registry.get_sample_value(f"inflight_producer_{name}", labels) or 0.0

@@ -6,6 +6,7 @@ import pytest
 from state.errors import UnreadableRecord
 from state.events import (
     ConnectionLost,
+    DeadlineReached,
     FastSent,
     LoggedEvent,
     MessageReturned,
@@ -88,6 +89,12 @@ def test_version_2_is_what_it_was_when_it_was_first_written() -> None:
     written = bytes.fromhex("02c1696e666c69676874 92 95040102cc97a466756c6c 9605010300c3a0")
     assert decode_events(written) == ACKNOWLEDGEMENTS[:2]
     assert joined([encode_event(event) for event in ACKNOWLEDGEMENTS[:2]]) == written
+
+
+def test_version_3_is_what_it_was_when_it_was_first_written() -> None:
+    written = bytes.fromhex("03c1696e666c69676874 9116")
+    assert decode_events(written) == (DeadlineReached(),)
+    assert encode_event(DeadlineReached()) == written
 
 
 @pytest.mark.parametrize("other", [PUBLICATION, ConnectionLost(connection_id=1), MessageReturned(message=MESSAGE)])

@@ -38,5 +38,10 @@ class MemoryFiles:
     def path(self, name: str = "") -> str:
         return f"/checkpoint/{name}"
 
+    def within(self, folder: str) -> "MemoryFiles":
+        """Returns a copy: what is written to it does not count."""
+        here = {name.removeprefix(f"{folder}/"): data for name, data in self.found.items() if name.startswith(f"{folder}/")}
+        return MemoryFiles(found=here)
+
     def planned(self, batch_id: int, *, committed: bool) -> None:
         self.last = PlannedBatch(batch_id, committed)

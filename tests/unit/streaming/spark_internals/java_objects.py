@@ -13,6 +13,7 @@ class Getters:
 
 
 PROGRESS = Getters(
+    batchId=8,
     numInputRows=7,
     stateOperators=[],
     sources=[

@@ -5,6 +5,7 @@ from tests.unit.streaming.spark_internals.java_objects import QUERY
 def test_the_last_micro_batch_is_read_from_the_querys_report() -> None:
     batch = last_committed_batch(QUERY)
     assert batch == CommittedBatch(
+        batch_id=8,
         did_something=True,
         topics={
             "a.messages": TopicRead(records=4, left=3, end={0: 5, 1: 9}),

@@ -34,12 +34,3 @@ def test_a_micro_batch_has_the_configured_bounds_and_a_safe_first_limit() -> Non
     made = batch_bounds(Settings())
     assert (made.max_records, made.max_bytes, made.safe_limit) == (20_000, 64 << 20, (64 << 20) // 900_000)
     assert batch_bounds(Settings(engine={"max_offsets_per_trigger": 10})).safe_limit == 10
-
-
-def test_timers_are_postponed_only_with_an_ordered_state_store() -> None:
-    provider = "org.apache.spark.sql.execution.streaming.state."
-    for store, limit in ("RocksDBStateStoreProvider", 7), ("HDFSBackedStateStoreProvider", 0):
-        spark = {"spark.sql.streaming.stateStore.providerClass": provider + store}
-        made = pipeline_settings(Settings(engine={"max_timers_per_partition": 7, "spark": spark}), commands_partitions=1)
-        assert made.max_timers_per_partition == limit
-    assert pipeline_settings(Settings(), commands_partitions=1).max_timers_per_partition == 2_500

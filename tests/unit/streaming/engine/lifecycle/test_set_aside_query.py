@@ -74,7 +74,7 @@ class World:
             "SetAside": lambda *_: self,
             "PacedQuery": lambda *_, **__: self,
             "ProgressReader": lambda query: query,
-            "EarliestDeadline": lambda _: SimpleNamespace(pop_ms=None),
+            "ReportedDeadlines": lambda _: SimpleNamespace(pop=None),
             "start_sessions": self.start,
             "write_wake_up": self.write_wake_up,
             "end_offsets": lambda *_: {},

@@ -11,13 +11,14 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
 from state.activation import Activation
-from state.events import ClientConnected
+from state.events import ClientConnected, DeadlineReached
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.session import Session
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.state_row import StateRow
 
 NOW = 1_700_000_000_000
 SETTINGS = PipelineSettings(commands_partitions=2)
@@ -37,16 +38,16 @@ def group_state(
     value: tuple[Any, ...] | None = None,
     *,
     now_ms: int = NOW,
-    timed_out: bool = False,
     kind: type[GroupState] = GroupState,
     schema: StructType = NO_SCHEMA,
+    timeout: str = GroupStateTimeout.NoTimeout,
 ) -> GroupState:
     return kind(
         optionalValue=value,  # type: ignore[arg-type]
         batchProcessingTimeMs=now_ms,
         eventTimeWatermarkMs=-1,
-        timeoutConf=GroupStateTimeout.ProcessingTimeTimeout,
-        hasTimedOut=timed_out,
+        timeoutConf=timeout,
+        hasTimedOut=False,
         watermarkPresent=False,
         defined=value is not None,
         updated=False,
@@ -64,7 +65,6 @@ class Host:
         self.operator = SessionOperator(settings)
         self.client_id = client_id
         self.value: tuple[Any, ...] | None = None
-        self.timer_ms = -1
         self.offset = 0
 
     def cell(self, source: int, value: bytes, *, key: bytes | None = None, **headers: bytes) -> bytes:
@@ -77,16 +77,23 @@ class Host:
     def event(self, event: Any) -> bytes:
         return self.cell(EVENTS, encode_event(event))
 
+    def due(self) -> bytes:
+        """The record by which the driver calls a session whose deadline has come."""
+        return self.event(DeadlineReached())
+
+    @property
+    def deadline_ms(self) -> int | None:
+        return None if self.value is None else StateRow(*self.value).next_deadline_ms
+
     def connected(self) -> bytes:
         return self.event(ClientConnected(connection_id=1, commands_partition=1, clean_start=False))
 
-    def run(self, *cells: bytes, now_ms: int = NOW, frames: int = 1, timed_out: bool = False) -> list[dict[str, Any]]:
-        state = group_state(self.value, now_ms=now_ms, timed_out=timed_out)
+    def run(self, *cells: bytes, now_ms: int = NOW, frames: int = 1) -> list[dict[str, Any]]:
+        state = group_state(self.value, now_ms=now_ms)
         chunks = [pd.DataFrame({"client_id": "c", "record": list(cells[number::frames])}) for number in range(frames)]
         out = list(self.operator((self.client_id,), iter(chunks), state))
         self.state = state
         self.value = tuple(state.get) if state.exists else None
-        self.timer_ms = state._timeout_timestamp
         records: list[dict[str, Any]] = [record for frame in out for record in frame.to_dict("records")]
         for record in records:
             record["value"] = record["value"] or b""

@@ -65,7 +65,7 @@ def outcomes(records: list[dict[str, Any]]) -> dict[str, str]:
 )
 def test_an_unreadable_row_is_kept_and_reported_once(version: int, blob: bytes, words: bytes) -> None:
     host = damaged(version=version, blob=blob)
-    records = host.run(timed_out=True)
+    records = host.run(host.due())
     (letter,) = of(records, "dead-letters")
     assert letter["value"] == blob
     assert letter["headers"]["x-last-death-reason"] == b"quarantined"
@@ -78,7 +78,7 @@ def test_an_unreadable_row_is_kept_and_reported_once(version: int, blob: bytes, 
     assert host.value[1:7] == (False, 3, 4, 5, None, None)
     held = quarantine.decode_quarantine(host.value[-1])
     assert (held.row_version, held.blob, held.since_ms) == (version, blob, NOW)
-    assert host.timer_ms == -1
+    assert host.deadline_ms is None
     assert of(host.run(host.message(), now_ms=NOW + 5), "dead-letters")[0]["value"] == b"p"
 
 
@@ -88,7 +88,7 @@ def test_a_timer_that_raises_costs_only_its_client(bug: pytest.MonkeyPatch) -> N
     assert host.value is not None
     blob = host.value[-1]
     bug.setattr(Session, "_pass_time", failing)
-    records = host.run(now_ms=NOW + RETRY_MS, timed_out=True)
+    records = host.run(host.due(), now_ms=NOW + RETRY_MS)
     (letter,) = of(records, "dead-letters")
     assert letter["value"] == blob
     assert b"ZeroDivisionError" in letter["headers"]["x-detail"]
@@ -96,7 +96,7 @@ def test_a_timer_that_raises_costs_only_its_client(bug: pytest.MonkeyPatch) -> N
     (close,) = commands(records)
     assert isinstance(close, CloseConnection)
     assert (close.connection_id, close.partition, close.reason_code) == (1, 1, 0x83)
-    assert host.timer_ms == -1
+    assert host.deadline_ms is None
 
 
 def test_a_session_that_fails_on_every_event_is_quarantined(bug: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_a_memory_error_quarantines_no_session(monkeypatch: pytest.MonkeyPatch) 
     host = in_flight(b"1")
     monkeypatch.setattr(session_operator, "decode_session", used_up)
     with pytest.raises(MemoryError):
-        host.run(timed_out=True)
+        host.run(host.due())
 
 
 def test_the_same_micro_batch_executed_again_gives_the_same_bytes(bug: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def test_a_row_of_a_newer_version_is_restored_by_the_version_that_wrote_it(monke
     host = in_flight(b"1")
     assert host.value is not None
     host.value = (2, *host.value[1:])
-    host.run(timed_out=True)
+    host.run(host.due())
     assert of(host.run(host.event(RestoreRequested())), "commands") == []
     assert quarantined(host)
     monkeypatch.setattr(state_row, "STATE_ROW_VERSION", 2)

@@ -36,30 +36,31 @@ def test_an_activation_gives_the_same_bytes_in_any_order_of_its_rows() -> None:
     assert results[0] == results[1] == results[2]
 
 
-def test_the_state_row_has_the_columns_and_arms_the_next_deadline() -> None:
+def test_the_state_row_has_the_columns_and_the_next_deadline() -> None:
     host = Host()
     host.run(host.connected(), host.message(b"12345"))
     assert host.value is not None
     version, connected, inflight, queued, queued_bytes, oldest_ms, deadline_ms, blob = host.value
     assert (version, connected, inflight, queued, queued_bytes, oldest_ms) == (STATE_ROW_VERSION, True, 1, 0, 0, NOW)
-    assert deadline_ms == NOW + SETTINGS.session.retry_interval_ms == host.timer_ms
+    assert deadline_ms == NOW + SETTINGS.session.retry_interval_ms
     assert isinstance(blob, bytes)
 
 
-def test_a_time_out_is_a_deadline_and_resends() -> None:
+def test_a_call_at_the_deadline_resends() -> None:
     host = Host()
     host.run(host.connected(), host.message())
-    (again,) = commands(host.run(now_ms=host.timer_ms, timed_out=True))
+    assert host.deadline_ms is not None
+    (again,) = commands(host.run(host.due(), now_ms=host.deadline_ms))
     assert isinstance(again, SendPublish)
     assert again.dup
-    assert host.timer_ms == NOW + 2 * SETTINGS.session.retry_interval_ms
+    assert host.deadline_ms == NOW + 2 * SETTINGS.session.retry_interval_ms
 
 
-def test_a_session_with_nothing_to_wait_for_arms_no_timer() -> None:
+def test_a_session_with_nothing_to_wait_for_has_no_deadline() -> None:
     host = Host()
     host.run(host.connected())
     assert host.state._updated
-    assert host.timer_ms == -1
+    assert host.deadline_ms is None
 
 
 def test_an_empty_session_is_removed() -> None:
@@ -138,7 +139,6 @@ def test_numbers_that_only_a_damaged_event_can_have_do_not_stop_the_query() -> N
     host.run(host.event(ConnectionLost(connection_id=2**63)))
     assert host.value is not None
     assert all(value < 2**63 for value in host.value if isinstance(value, int))
-    assert host.timer_ms < 2**62
 
 
 def test_a_worker_makes_the_operator_once(monkeypatch) -> None:
@@ -194,7 +194,7 @@ def test_an_expiration_at_the_ends_of_its_range_reaches_the_device(expiration: i
     records = host.run(host.message(b"p", expiration=b"%d" % expiration))
     (publish,) = [command for command in commands(records) if isinstance(command, SendPublish)]
     assert publish.expiry_interval_s == expiry_s
-    assert host.timer_ms <= NOW + 366 * 86_400_000
+    assert host.deadline_ms is not None
 
 
 @pytest.mark.parametrize(("expiration", "outcome"), [(0, "expired"), (4_294_967_295_001, "invalid")])

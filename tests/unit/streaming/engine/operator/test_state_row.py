@@ -1,4 +1,4 @@
-"""The state row of a client: its columns are those of the schema, and it is stored together with its timer."""
+"""The state row of a client: its columns are those of the schema."""
 
 import pytest
 
@@ -32,19 +32,17 @@ def test_the_columns_are_those_of_the_schema() -> None:
     assert tuple(column.split()[0] for column in STATE_SCHEMA.split(", ")) == StateRow._fields
 
 
-@pytest.mark.parametrize(("deadline_ms", "timer_ms"), [(NOW + 7, NOW + 7), (NOW - 7, NOW + 1), (2**62, NOW + 365 * 86_400_000)])
-def test_a_row_is_stored_with_its_timer_which_spark_can_count(deadline_ms: int, timer_ms: int) -> None:
+@pytest.mark.parametrize("deadline_ms", [NOW + 7, NOW - 7, 2**62, None])
+def test_a_row_is_stored_as_it_is(deadline_ms: int | None) -> None:
     state = group_state()
-    store(ROW._replace(next_deadline_ms=deadline_ms), state, NOW)
-    assert state._timeout_timestamp == timer_ms
-    assert state.get[6] == min(deadline_ms, timer_ms)
+    row = ROW._replace(next_deadline_ms=deadline_ms)
+    store(row, state)
+    assert tuple(state.get) == row
 
 
-def test_without_a_deadline_there_is_no_timer_and_without_a_row_no_state() -> None:
+def test_without_a_row_there_is_no_state() -> None:
     state = group_state(ROW)
-    store(ROW._replace(next_deadline_ms=None), state, NOW)
-    assert (state._updated, state._timeout_timestamp) == (True, -1)
-    store(None, state, NOW)
+    store(None, state)
     assert not state.exists
 
 
@@ -58,7 +56,7 @@ def test_a_quarantined_row_keeps_the_counts_and_the_blob() -> None:
     state = group_state(ROW)
     assert stored_quarantine(state) is None
     held = new_quarantine(ValueError("x"), state, NOW + 1)
-    store(quarantined_row(held, state), state, NOW + 1)
+    store(quarantined_row(held, state), state)
     assert tuple(state.get)[:7] == (QUARANTINED_ROW_VERSION, False, 2, 3, 4, None, None)
     assert stored_quarantine(state) == held
     assert (held.row_version, held.blob, held.since_ms) == (STATE_ROW_VERSION, b"b", NOW + 1)

@@ -8,8 +8,8 @@ FILE = "inflight.format"
 
 
 def test_a_checkpoint_of_a_newer_format_is_refused_with_what_to_start() -> None:
-    files = MemoryFiles(found={FILE: b'{"format": 5, "inflight": "0.9.0", "a field of tomorrow": 1}'})
-    said = r"Inflight 0\.9\.0 and has format 5; .* reads up to format 4.* start Inflight 0\.9\.0"
+    files = MemoryFiles(found={FILE: b'{"format": 6, "inflight": "0.9.0", "a field of tomorrow": 1}'})
+    said = r"Inflight 0\.9\.0 and has format 6; .* reads up to format 5.* start Inflight 0\.9\.0"
     with pytest.raises(NewerCheckpoint, match=said):
         check_format(files)
     assert not files.written
@@ -20,7 +20,7 @@ def test_a_checkpoint_without_a_format_record_is_accepted_and_gets_one() -> None
     check_format(files)
     assert not files.written
     record_format(files)
-    assert files.found[FILE].startswith(b'{"format":4,"inflight":"')
+    assert files.found[FILE].startswith(b'{"format":5,"inflight":"')
     check_format(files)
     record_format(files)
     assert files.written == [FILE]
@@ -43,4 +43,4 @@ def test_a_damaged_record_is_replaced(damaged: bytes) -> None:
     files = MemoryFiles(found={FILE: damaged})
     check_format(files)
     record_format(files)
-    assert files.found[FILE].startswith(b'{"format":4')
+    assert files.found[FILE].startswith(b'{"format":5')

@@ -1,19 +1,23 @@
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from streaming.engine.pacing.paced_query import Pace
-from streaming.engine.pacing.short_timers import LATE_BY
 from streaming.spark_internals.checkpoint import Offsets
 from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead
 
 TRIGGER_MS, IDLE_MS, LAZY_MS = 100, 1_000, 600
 END: Offsets = {"events": {0: 5, 1: 7}, "messages": {0: 3}}
 READ = {topic: TopicRead(records=0, left=0, end=end) for topic, end in END.items()}
-QUIET = CommittedBatch(did_something=False, topics=READ)
-BUSY = CommittedBatch(did_something=True, topics=READ)
+QUIET = CommittedBatch(batch_id=1, did_something=False, topics=READ)
+
+
+def busy(batch_id: int) -> CommittedBatch:
+    """A micro-batch that did something; with the number of the last one, the trigger after it ran none."""
+    return CommittedBatch(batch_id=batch_id, did_something=True, topics=READ)
+
+
+BUSY = busy(2)
 
 
 class Clock:
@@ -71,14 +75,14 @@ def test_after_a_long_busy_micro_batch_the_next_one_starts_at_once(pace: Pace, c
     assert clock.waits == []
 
 
-def test_pauses_grow_while_nothing_happens_and_are_short_again_afterwards(pace: Pace, clock: Clock) -> None:
-    for _ in range(30):
-        pace.pause(QUIET, clock.now_ms, clock)
-    assert clock.waits == sorted(clock.waits)
-    assert (clock.waits[0], clock.waits[-1]) == (TRIGGER_MS, IDLE_MS)
-    pace.pause(BUSY, clock.now_ms - 1, clock)
-    pace.pause(QUIET, clock.now_ms - 1, clock)
-    assert clock.waits[-1] == TRIGGER_MS
+def test_a_trigger_without_a_micro_batch_is_followed_by_a_long_pause(pace: Pace, clock: Clock) -> None:
+    pace.pause(busy(7), clock.now_ms, clock)
+    assert clock.waits == []
+    for _ in range(3):
+        pace.pause(busy(7), clock.now_ms, clock)
+    assert clock.waits == [IDLE_MS] * 3
+    pace.pause(busy(8), clock.now_ms, clock)
+    assert clock.waits == [IDLE_MS] * 3
 
 
 def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
@@ -87,60 +91,6 @@ def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
     before_ms = clock.now_ms
     pace.pause(QUIET, clock.now_ms, clock)
     assert (clock.waits, clock.now_ms - before_ms) == ([IDLE_MS], 7)
-
-
-@given(lengths_ms=st.lists(st.integers(0, 700), min_size=1, max_size=60), timer_ms=st.integers(1, 100_000))
-def test_a_timer_is_late_by_a_quarter_of_its_length_at_most(lengths_ms: list[int], timer_ms: int) -> None:
-    """The timer is set in a micro-batch that did something; the next ones do nothing and take any time."""
-    clock = Clock()
-    pace = Pace(clock, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=IDLE_MS, now_ms=0)
-    set_ms = clock.now_ms
-    pace.pause(BUSY, clock.now_ms, clock)
-    due_ms = set_ms + timer_ms
-    for length_ms in lengths_ms:
-        started_ms = clock.now_ms
-        if started_ms >= due_ms:
-            assert started_ms - due_ms <= max(lengths_ms) + max(TRIGGER_MS, min(IDLE_MS, LATE_BY * (timer_ms + max(lengths_ms))))
-            return
-        clock.now_ms += length_ms
-        pace.pause(QUIET, clock.now_ms, clock)
-
-
-class KnownTimers:
-    """left_ms: how long the next micro-batch may wait, from now."""
-
-    def __init__(self, left_ms: int) -> None:
-        self.left = left_ms
-        self.calls: list[str] = []
-
-    def batch_ended(self) -> None:
-        self.calls.append("ended")
-
-    def batch_starts(self) -> None:
-        self.calls.append("starts")
-
-    def left_ms(self) -> int:
-        return self.left
-
-
-@pytest.mark.parametrize(("left_ms", "expected_ms"), [(1 << 62, IDLE_MS), (300, 300), (-5, 0)])
-def test_known_timers_allow_long_pauses_at_once(clock: Clock, left_ms: int, expected_ms: int) -> None:
-    timers = KnownTimers(left_ms)
-    pace = Pace(clock, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=IDLE_MS, now_ms=0, timers=timers)  # type: ignore[arg-type]
-    clock.now_ms += 60_000
-    before_ms = clock.now_ms
-    pace.pause(BUSY, clock.now_ms, clock)
-    pace.pause(QUIET, clock.now_ms, clock)
-    assert clock.now_ms - before_ms == expected_ms
-    assert timers.calls == ["ended", "starts"] * 2
-
-
-def test_timers_from_before_the_start_have_short_pauses(clock: Clock) -> None:
-    intervals = {"trigger_interval_ms": TRIGGER_MS, "idle_trigger_interval_ms": IDLE_MS}
-    pace = Pace(clock, **intervals, now_ms=clock.now_ms, timers=KnownTimers(1 << 62))  # type: ignore[arg-type]
-    for _ in range(30):
-        pace.pause(QUIET, clock.now_ms, clock)
-    assert (clock.waits[0], clock.waits[-1]) == (TRIGGER_MS, IDLE_MS)
 
 
 class KnownUrgency:
@@ -187,20 +137,20 @@ class TestLaziness:
 
     def test_records_that_are_not_urgent_wait_until_the_oldest_is_old(self, pace: Pace, clock: Clock) -> None:
         """The oldest one may have come as soon as the last micro-batch was planned."""
-        assert [self.pause_ms(pace, BUSY, clock) for _ in range(3)] == [LAZY_MS - 50] * 3
+        assert [self.pause_ms(pace, busy(n), clock) for n in range(3)] == [LAZY_MS - 50] * 3
 
     def test_a_wake_up_ends_the_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         urgency.wakes_at_ms = clock.now_ms + 50 + 7
         assert self.pause_ms(pace, BUSY, clock) == 7
 
     def test_a_wake_up_during_the_micro_batch_leaves_no_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
-        self.pause_ms(pace, BUSY, clock)
+        self.pause_ms(pace, busy(1), clock)
         urgency.wakes_at_ms = clock.now_ms + 10
-        assert self.pause_ms(pace, BUSY, clock) == 0
+        assert self.pause_ms(pace, busy(2), clock) == 0
 
     def test_pauses_grow_by_a_quarter_after_something_urgent(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         urgency.since_ms = clock.now_ms
-        pauses_ms = [self.pause_ms(pace, BUSY, clock) for _ in range(12)]
+        pauses_ms = [self.pause_ms(pace, busy(n), clock) for n in range(12)]
         assert pauses_ms == sorted(pauses_ms)
         assert (pauses_ms[0], pauses_ms[-1]) == (TRIGGER_MS, LAZY_MS - 50)
 
@@ -213,12 +163,6 @@ class TestLaziness:
         urgency.wakes_at_ms = clock.now_ms + 50 + 7 + 3
         assert self.pause_ms(pace, QUIET, clock) == 7 + 3
 
-    def test_a_quiet_pause_is_no_longer_because_of_a_late_record(self, pace: Pace, clock: Clock) -> None:
-        """Timers may be due then."""
-        clock.now_ms += 60_000
-        clock.arrives_after_ms = iter((IDLE_MS - 10,))
-        assert self.pause_ms(pace, QUIET, clock) == IDLE_MS
-
     def test_without_wake_ups_of_all_everything_is_urgent(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         urgency.is_known = False
         assert self.pause_ms(pace, BUSY, clock) == 0
@@ -227,13 +171,10 @@ class TestLaziness:
         assert self.pause_ms(pace, QUIET, clock) == 7
 
     def test_a_micro_batch_that_left_records_is_followed_by_the_next(self, pace: Pace, clock: Clock) -> None:
-        left = CommittedBatch(did_something=True, topics=READ | {"events": TopicRead(records=9, left=1, end=END["events"])})
+        left = CommittedBatch(
+            batch_id=3, did_something=True, topics=READ | {"events": TopicRead(records=9, left=1, end=END["events"])}
+        )
         assert self.pause_ms(pace, left, clock) == 0
-
-    def test_a_timer_ends_the_wait_of_records(self, clock: Clock, urgency: KnownUrgency) -> None:
-        intervals = {"trigger_interval_ms": TRIGGER_MS, "idle_trigger_interval_ms": IDLE_MS, "lazy_ms": LAZY_MS}
-        pace = Pace(clock, **intervals, now_ms=clock.now_ms, urgency=urgency, timers=KnownTimers(70))  # type: ignore[arg-type]
-        assert self.pause_ms(pace, BUSY, clock) == 70
 
     def test_a_stop_ends_the_pause(self, pace: Pace, clock: Clock) -> None:
         clock.is_closed = True
