@@ -35,6 +35,22 @@ class Claim(IntEnum):
     RESUMED = 2
 
 
+class ExpiredSession(Value, frozen=True):
+    """The session that a gateway takes for expired (state/records/session_marks.py).
+
+    Attributes:
+        connection_id: The last connection of the session that its gateway knows. The end of it is in the log.
+        left_ms: When that connection was over, in milliseconds since 1970, by the brokers.
+        interval_s: The session expiry interval that its device was told; 0 = the session ended with the connection.
+        claimed_ms: Time of the record. A gateway leaves it at 0, and the host sets it.
+    """
+
+    connection_id: int
+    left_ms: int
+    interval_s: int
+    claimed_ms: int = 0
+
+
 class ClientConnected(Value, frozen=True, tag=1):
     """A gateway has read a CONNECT. It waits for `AcceptConnection`, or for `CloseConnection` if a later connection is known.
 
@@ -52,6 +68,7 @@ class ClientConnected(Value, frozen=True, tag=1):
         capabilities: Of the gateway, a sum of `Capability`.
         gateway: Name of the gateway or bridge, for people; empty = a version that did not say it.
         claim: A `Claim`. If it is wrong, the session refuses the connection.
+        expired: With `Claim.NEW`: the session that has expired, if the log does not say so yet.
     """
 
     connection_id: int
@@ -66,6 +83,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     capabilities: int = 0
     gateway: str = ""
     claim: int = 0
+    expired: ExpiredSession | None = None
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):

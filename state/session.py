@@ -57,6 +57,7 @@ from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
 from state.outbound.routing.session_routing import SessionRouting
 from state.presence import PresenceState, changed
+from state.records.session_marks import has_expired
 from state.settings import RetryMqtt5, SessionSettings
 
 _RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
@@ -64,6 +65,7 @@ _RETURN_COPIES_TIMEOUT_MS: Final = 3_600_000
 
 A re-executed micro-batch writes its dead letters again. A copy that is read after the queue has become empty must be recognised.
 """
+_EXPIRED: Final = "session expiry interval passed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -375,11 +377,14 @@ class Session:
         if event.connection_id <= self.newest_connection_id:
             self._refuse_older(event, activation)
             return
+        newest_connection_id, was_connected = self.newest_connection_id, self.connection is not None
         self.newest_connection_id = event.connection_id
         if self.connection is not None:
             self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", activation)  # [MQTT-3.1.4-3]
         if event.clean_start:
             self._end_session("clean start", activation)  # [MQTT-3.1.2-4]
+        elif self._has_expired(event, newest_connection_id, is_connected=was_connected, now_ms=activation.now_ms):
+            self._end_session(_EXPIRED, activation)  # [MQTT-3.1.2-23] [MQTT-4.1.0-2]
         session_present = self.established  # [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
         if event.claim and (event.claim == Claim.RESUMED) is not session_present:
             self._refuse_claim(event, activation)
@@ -394,7 +399,7 @@ class Session:
         self.offline_since_ms, self.close_unconfirmed = None, False
         self.session_expiry_interval_s = self.settings.granted_session_expiry_s(event.session_expiry_interval_s)
         # With a claim the gateway has marked it, behind the end of an earlier session.
-        activation.marks_session |= not session_present and self.session_expiry_interval_s > 0 and not event.claim
+        activation.marks_session |= self.session_expiry_interval_s > 0 and not event.claim
         send_quota = min(self.settings.window_limit, event.receive_maximum)  # [MQTT-3.3.4-9] [MQTT-4.9.0-1]
         connection = SessionConnection.of(event, send_quota=send_quota)
         subscriptions, list_id = self.outbound.subscriptions, self.outbound.routing.list_id
@@ -427,6 +432,26 @@ class Session:
             retransmission.replay(self.outbound, connection, activation)
         for early in routed.pop_early(self.outbound, event.connection_id):
             self._apply_routed(early, activation)
+
+    def _has_expired(self, event: ClientConnected, newest_connection_id: int, *, is_connected: bool, now_ms: int) -> bool:
+        """Returns True if the session is there, and has expired as the gateway claims.
+
+        Args:
+            newest_connection_id: Before this CONNECT.
+            is_connected: Before this CONNECT.
+        """
+        return (
+            self.established
+            and event.expired is not None
+            and has_expired(
+                event.expired,
+                started_by=self.started_by,
+                newest_connection_id=newest_connection_id,
+                interval_s=self.session_expiry_interval_s,
+                is_connected=is_connected,
+                now_ms=now_ms,
+            )
+        )
 
     def _refuse_claim(self, event: ClientConnected, activation: Activation) -> None:
         """Refuses a CONNECT whose gateway has answered it with a wrong Session Present, and keeps what there is.
@@ -534,7 +559,7 @@ class Session:
         self._publish_due_will(activation)
         ends_ms = self._session_ends_ms()
         if ends_ms is not None and ends_ms <= activation.now_ms:
-            self._end_session("session expiry interval passed", activation, with_scheduled=self.established)
+            self._end_session(_EXPIRED, activation, with_scheduled=self.established)
         copies_end_ms = self._return_copies_expire_ms()
         if copies_end_ms is not None and copies_end_ms <= activation.now_ms:
             self.outbound.returns.forget()

@@ -91,8 +91,8 @@ class Gateway(CommandHost[DeviceSocket]):
         self.limits = GatewayLimits(settings, counters)
         self._by_client: dict[ClientId, DeviceSocket] = {}
         """The newest authenticated socket of each client. A client id alone must not attract offers."""
-        self._forgetting: Counter[ClientId] = Counter()
-        """Records by which sessions end, and which Kafka has not confirmed."""
+        self._leaving: Counter[ClientId] = Counter()
+        """Records that say what becomes of sessions behind their connections, and which Kafka has not confirmed."""
         self._looking_up: defaultdict[ClientId, list[Callable[[bool], None]]] = defaultdict(list)
         """Those who wait for such a record."""
         self._pressure = Pressure(settings.fast_path)
@@ -185,18 +185,18 @@ class Gateway(CommandHost[DeviceSocket]):
     def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None:
         """Has the tables brought up to the log. answer: is called on the loop, and told whether they are.
 
-        The end of a session that this gateway has just written comes first: its client does not wait for it.
+        What this gateway has just written of the end of a connection or session comes first: its client does not wait for it.
         """
-        if self._forgetting[client_id]:
+        if self._leaving[client_id]:
             self._looking_up[client_id].append(answer)
         else:
             self._look_up(lambda is_current: self._on_loop(partial(answer, is_current)))
 
-    def _forgotten(self, client_id: ClientId) -> None:
-        """Kafka has the end of a session, or will never have it."""
-        self._forgetting[client_id] -= 1
-        if not self._forgetting[client_id]:
-            del self._forgetting[client_id]
+    def _has_left(self, client_id: ClientId) -> None:
+        """Kafka has a record by which a client leaves, or will never have it."""
+        self._leaving[client_id] -= 1
+        if not self._leaving[client_id]:
+            del self._leaving[client_id]
             for answer in self._looking_up.pop(client_id, ()):
                 self.look_up(client_id, answer)
 
@@ -218,8 +218,8 @@ class Gateway(CommandHost[DeviceSocket]):
             value: bytes | None = append.value
             if not value and append.topic in _COMPACTED:
                 value = None  # so that compaction forgets the key
-            if append.ends_mark:
-                self._forgetting[connection.client_id] += 1
+            if append.delays_lookups:
+                self._leaving[connection.client_id] += 1
             done = partial(self._appended, socket, append)
             self.append(topics[append.topic], append.key or connection.key, value, append.headers, done)
         if connection.is_low_rate(self.now_ms()):
@@ -232,8 +232,6 @@ class Gateway(CommandHost[DeviceSocket]):
         connection, failure = socket.connection, ReasonCode.SUCCESS
         if error is not None:
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY
-        if append.ends_mark:
-            self._forgotten(connection.client_id)
         if append.is_farewell and error is None:
             self._ended.remember(connection.connection_id)
         elif append.is_farewell:
@@ -243,6 +241,8 @@ class Gateway(CommandHost[DeviceSocket]):
         if append.is_urgent and append.topic is AppendTopic.EVENTS:
             self.wake_ups.send()
         socket.feed(connection.confirm, append, failure)
+        if append.delays_lookups:  # not before: a mark may follow the end of the connection
+            self._has_left(connection.client_id)
 
     def _confirmed(self, done: Confirmation, error: Exception | None) -> None:
         self.counters.appends_confirmed += error is None

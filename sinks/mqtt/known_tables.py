@@ -8,6 +8,7 @@ from sinks.routing.retained_table import RetainedTable
 from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
+from state.events import ExpiredSession
 from state.model import ClientId
 
 
@@ -23,6 +24,9 @@ class KnownTables(Protocol):
 
     def kept_ms(self, client_id: ClientId) -> int | None:
         """Returns for how long the client's session surely lives; 0 = that is not known. None = no session is marked."""
+
+    def expired(self, client_id: ClientId) -> ExpiredSession | None:
+        """Returns the client's session if it has expired and the log does not say so yet."""
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         """Returns True if the client's highest list is known, and is not above this one by `order_of`."""
@@ -43,6 +47,9 @@ class _NoTables:
 
     def kept_ms(self, client_id: ClientId) -> int | None:
         return 0
+
+    def expired(self, client_id: ClientId) -> ExpiredSession | None:
+        return None
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         return False
@@ -89,10 +96,14 @@ class RoutingView:
         return self._is_complete() and self._tables.marks_all_sessions
 
     def kept_ms(self, client_id: ClientId) -> int | None:
-        kept_until_ms = self._tables.sessions.kept_until_ms(client_id.encode())
-        if kept_until_ms is None:
+        mark = self._tables.sessions.get(client_id.encode())
+        if mark is None:
             return None if self._is_complete() else 0
-        return max(0, kept_until_ms - self._now_ms())
+        return max(0, mark.kept_until_ms - self._now_ms())
+
+    def expired(self, client_id: ClientId) -> ExpiredSession | None:
+        mark = self._tables.sessions.get(client_id.encode())
+        return None if mark is None else mark.expired(self._now_ms())
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         entry = self._tables.subscriptions.get(client_id)

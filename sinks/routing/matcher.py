@@ -319,11 +319,17 @@ class Matcher:
         return RoutedRecord(self._settings.subscriptions_topic, partition, key, encode_subscriptions(found), [])
 
     def _repeated_mark(self, partition: int, key: bytes, record: RecordToRoute) -> RoutedRecord | None:
-        """Repeats the mark of a session that has begun before the end of an earlier one was in the log."""
+        """Repeats the newest mark of a client if this record, of an earlier connection, stands behind it."""
         newest = self._tables.sessions.get(key.removeprefix(MARK))
-        if record.value is not None or newest is None:
+        if newest is None:
             return None
-        return RoutedRecord(self._settings.subscriptions_topic, partition, key, encode_mark(newest), [])
+        try:
+            is_earlier = record.value is None or decode_subscriptions(record.value).connection_id < newest.connection_id
+        except UnreadableRecord:
+            return None
+        if not is_earlier:
+            return None
+        return RoutedRecord(self._settings.subscriptions_topic, partition, key, encode_mark(newest.connection_id), [])
 
     # --- records ----------------------------------------------------------------------------------------------------------------
 

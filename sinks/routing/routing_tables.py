@@ -12,7 +12,7 @@ from state.model import ClientId
 from state.records.messages import BrokenContract
 from state.records.publications import Publication, publication_in
 from state.records.record import HEADER_BYTES, Header
-from state.records.session_marks import ALL_MARKED, MARK, kept_until_ms
+from state.records.session_marks import ALL_MARKED, MARK, read_mark
 from state.records.subscriptions import decode_subscriptions, ended_connection
 from state.records.uplink import INFLIGHT_ID
 
@@ -82,8 +82,7 @@ class RoutingTables:
             if value is None:
                 self.sessions.end(client, ended_connection(list(headers)))
             else:
-                kept_ms = kept_until_ms(headers, timestamp_ms)
-                self.sessions.mark(client, decode_subscriptions(value).connection_id, kept_ms)
+                self.sessions.mark(client, read_mark(decode_subscriptions(value).connection_id, headers, timestamp_ms))
         except UnreadableRecord:
             self.unreadable += 1
 

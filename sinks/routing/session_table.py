@@ -4,10 +4,15 @@ import hashlib
 import secrets
 from typing import Final
 
+from state.records.session_marks import SessionMark
+
 _DIGEST_BYTES: Final = 8
 _KEY_BYTES: Final = 16
 _TIME_BITS: Final = 64
 _TIME: Final = (1 << _TIME_BITS) - 1
+_LEFT_BITS: Final = 33
+_LEFT: Final = (1 << _LEFT_BITS) - 1
+_OTHER_BITS: Final = _TIME_BITS + _LEFT_BITS
 
 
 class SessionTable:
@@ -21,37 +26,36 @@ class SessionTable:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(_KEY_BYTES)
         self._marks: dict[int, int] = {}
-        """The connection of each mark, then the time until which the session is kept: one number takes less than two."""
+        """The connection of each mark, `left_s` plus one, and the time until which the session is kept: one number takes less
+        than three."""
 
-    def mark(self, client: bytes, connection_id: int, kept_until_ms: int = 0) -> None:
+    def mark(self, client: bytes, mark: SessionMark) -> None:
         """A connection has begun, resumed or left a session.
 
         Args:
             client: Its id, encoded.
-            kept_until_ms: Until then the session surely lives, in milliseconds since 1970. 0 = the mark does not say so: it
-                takes nothing back that another mark of this connection has said.
+            mark: Without `kept_until_ms` it takes nothing back that another mark of its connection has said.
         """
         digest = self._digest(client)
-        known = self._marks.get(digest, -1) >> _TIME_BITS
-        if connection_id > known or (connection_id == known and kept_until_ms):
-            self._marks[digest] = connection_id << _TIME_BITS | kept_until_ms
+        known = self._marks.get(digest, -1) >> _OTHER_BITS
+        if mark.connection_id > known or (mark.connection_id == known and mark.kept_until_ms):
+            left = 0 if mark.left_s is None else mark.left_s + 1
+            self._marks[digest] = (mark.connection_id << _LEFT_BITS | left) << _TIME_BITS | mark.kept_until_ms
 
     def end(self, client: bytes, connection_id: int) -> None:
         """The session has ended. connection_id: its last connection; later ones have begun another one."""
         digest = self._digest(client)
         mark = self._marks.get(digest)
-        if mark is not None and mark >> _TIME_BITS <= connection_id:
+        if mark is not None and mark >> _OTHER_BITS <= connection_id:
             del self._marks[digest]
 
-    def get(self, client: bytes) -> int | None:
-        """Returns the connection of the newest mark; None = the client has no session."""
+    def get(self, client: bytes) -> SessionMark | None:
+        """Returns the newest mark; None = the client has no session."""
         mark = self._marks.get(self._digest(client))
-        return None if mark is None else mark >> _TIME_BITS
-
-    def kept_until_ms(self, client: bytes) -> int | None:
-        """Returns the time until which the client's session surely lives; None = it has no session."""
-        mark = self._marks.get(self._digest(client))
-        return None if mark is None else mark & _TIME
+        if mark is None:
+            return None
+        left = mark >> _TIME_BITS & _LEFT
+        return SessionMark(mark >> _OTHER_BITS, mark & _TIME, left - 1 if left else None)
 
     def __len__(self) -> int:
         return len(self._marks)

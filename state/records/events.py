@@ -5,7 +5,8 @@ Key: the client id. No headers. Value, by its version byte (state/records/record
 - version 1: one `LoggedEvent` (state/events.py) as msgpack;
 - version 2: an array of `Acknowledgement`s, in their order. Acknowledgements that a gateway has read at once from a device share
   a record, because a record costs more on its way to the session than its content;
-- version 3: one `DeadlineReached` as msgpack, by which the engine calls a session.
+- version 3: one event as msgpack that an older engine would misread: `DeadlineReached`, by which the engine calls a session, or a
+  `ClientConnected` with `expired`, which it would take for a wrong claim.
 
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """
@@ -18,7 +19,9 @@ import msgspec
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.events import (
     Acknowledgement,
+    ClientConnected,
     DeadlineReached,
+    ExpiredSession,
     FastSent,
     LoggedEvent,
     MessageReturned,
@@ -44,11 +47,10 @@ _PUBACK: Final = PubAckReceived.__struct_config__.tag
 _PUBREC: Final = PubRecReceived.__struct_config__.tag
 _PUBCOMP: Final = PubCompReceived.__struct_config__.tag
 _PUBREL: Final = PubRelReceived.__struct_config__.tag
-_SEVERAL: Final = bytes([2]) + NEWER_MARK
-_DEADLINE: Final = bytes([3]) + NEWER_MARK
+_SEVERAL: Final = b"\x02" + NEWER_MARK
+_THIRD: Final = b"\x03" + NEWER_MARK
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
-_decoder_of_deadlines: Final[msgspec.msgpack.Decoder[DeadlineReached]] = msgspec.msgpack.Decoder(DeadlineReached)
 _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]] = msgspec.msgpack.Decoder(
     Annotated[tuple[Acknowledgement, ...], msgspec.Meta(min_length=1)]
 )
@@ -56,8 +58,8 @@ _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]]
 
 def encode_event(event: LoggedEvent) -> bytes:
     """Returns the value of a record with one event."""
-    if isinstance(event, DeadlineReached):
-        return _DEADLINE + _encoder.encode(event)
+    if isinstance(event, DeadlineReached) or (isinstance(event, ClientConnected) and event.expired is not None):
+        return _THIRD + _encoder.encode(event)
     return VERSION_BYTE + _encoder.encode(event)
 
 
@@ -104,19 +106,28 @@ def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
     try:
         if data.startswith(_SEVERAL):
             return _decoder_of_several.decode(memoryview(data)[len(_SEVERAL) :])
-        if data.startswith(_DEADLINE):
-            return (_decoder_of_deadlines.decode(memoryview(data)[len(_DEADLINE) :]),)
+        if data.startswith(_THIRD):
+            return (_decoder.decode(memoryview(data)[len(_THIRD) :]),)
         return (_decoder.decode(without_version(data, EVENTS_VERSION)),)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not an event of a gateway: {error}") from error
 
 
-def completed(event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int) -> LoggedEvent:
-    """Returns the event with what follows from its record: the id of a publication, and the acceptance time of a message.
+def completed(
+    event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int, timestamp_ms: int = 0
+) -> LoggedEvent:
+    """Returns the event with what follows from its record: the id of a publication, the acceptance time of a message, and the
+    time of a claim.
 
     A message of FastSent was accepted earlier: its time is Kafka's timestamp of the message, if that is valid.
+
+    Args:
+        accepted_ms: `accepted_at` of the record.
+        timestamp_ms: Its timestamp, which may be later than the time of the micro-batch.
     """
     match event:
+        case ClientConnected(expired=ExpiredSession() as expired):
+            return msgspec.structs.replace(event, expired=msgspec.structs.replace(expired, claimed_ms=timestamp_ms))
         case MessageReturned():
             return msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, accepted_ms=accepted_ms))
         case PublishReceived():

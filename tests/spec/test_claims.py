@@ -2,10 +2,19 @@
 
 import pytest
 
-from state.commands import AcceptConnection, AnnounceSubscriptions, CloseConnection, EndSessionMark, MarkSession
-from state.events import Claim
+from state.commands import (
+    AcceptConnection,
+    AnnounceSubscriptions,
+    CloseConnection,
+    EndSessionMark,
+    ForwardPublication,
+    MarkSession,
+    RecordTransition,
+    Transition,
+)
+from state.events import Claim, ExpiredSession
 from state.model import Outcome, ReasonCode
-from tests.scenarios.scenario import Scenario, will
+from tests.scenarios.scenario import START_MS, Scenario, will
 
 
 def accepted(s: Scenario) -> list[tuple[int, bool]]:
@@ -91,6 +100,76 @@ def test_the_will_of_a_refused_claim_is_not_published() -> None:
     assert s.session.pending_will is None
 
 
+# --- sessions that have expired ---------------------------------------------------------------------------------------------
+
+
+def left(connection_id: int, s: Scenario, interval_s: int = 5) -> ExpiredSession:
+    """Says that a connection was over when its scenario began, and that it is claimed when the interval has passed."""
+    claimed_ms = START_MS + 1_000 * interval_s
+    return ExpiredSession(connection_id=connection_id, left_ms=START_MS, interval_s=interval_s, claimed_ms=claimed_ms)
+
+
+def is_ended(s: Scenario) -> bool:
+    return any(isinstance(one, RecordTransition) and one.transition is Transition.SESSION_ENDED for one in s.last)
+
+
+def test_a_session_that_has_expired_ends_with_the_claim() -> None:
+    """[MQTT-3.1.2-23] [MQTT-4.1.0-2] The engine is behind: it reads the end of the connection and the next one at once."""
+    s = Scenario(routing=True).connect(version=5, expiry_s=5, will=will(delay_s=60)).subscribe("old", 1, version=1)
+    s.submit("a", qos=2).submit("b").lose_connection()
+    s.sees()
+    s.connect(version=5, expiry_s=5, claim=Claim.NEW, expired=left(1, s))
+    assert (s.sees(), s.outcomes) == (["CONNACK"], {"a": Outcome.SESSION_ENDED, "b": Outcome.SESSION_ENDED})
+    assert [one.will for one in s.sent(ForwardPublication)] == [True]
+    assert list(s.session.outbound.subscriptions) == []
+    assert (is_ended(s), s.session.started_by) == (True, 2)
+    assert marks(s) == [MarkSession(connection_id=1)], "the mark of the gateway stays"
+
+
+def test_a_session_that_has_ended_before_a_claim_of_expiry_is_no_matter() -> None:
+    s = Scenario(routing=True).connect(version=5, expiry_s=5).disconnect().after(6)
+    s.connect(version=5, claim=Claim.NEW, expired=left(1, s))
+    assert (accepted(s), is_ended(s)) == ([(1, False), (2, False)], False)
+
+
+def test_without_an_interval_no_session_is_left_to_be_ended() -> None:
+    s = Scenario(routing=True).connect(version=5, expiry_s=0).disconnect()
+    assert s.connect(version=5, claim=Claim.NEW, expired=left(1, s, interval_s=0)).sees() == ["CONNACK", "CONNACK"]
+
+
+def test_a_connection_without_connack_does_not_keep_an_expired_session() -> None:
+    """[MQTT-3.2.2-3] Its gateway was killed before it marked the session. The device knows of the connection before."""
+    s = Scenario(routing=True).connect(version=5, expiry_s=5).submit("a", qos=2).disconnect()
+    s.connect(version=5, expiry_s=3_600, claim=Claim.RESUMED)
+    s.sees()
+    s.connect(version=5, claim=Claim.NEW, expired=left(1, s))
+    assert (s.sees(), s.outcomes) == (["CLOSE 0x8E", "CONNACK"], {"a": Outcome.SESSION_ENDED})
+
+
+@pytest.mark.parametrize(
+    ("connection_id", "interval_s"),
+    [
+        pytest.param(1, 5, id="another session"),
+        pytest.param(3, 5, id="an unknown connection"),
+        pytest.param(2, 5, id="a longer interval"),
+        pytest.param(2, 0, id="ended with its connection"),
+    ],
+)
+def test_a_claim_of_expiry_that_is_wrong_ends_nothing(connection_id: int, interval_s: int) -> None:
+    s = Scenario(routing=True).connect(version=5).connect(version=5, clean_start=True).submit("a", qos=2).disconnect()
+    s.sees()
+    s.connect(version=5, connection_id=4, claim=Claim.NEW, expired=left(connection_id, s, interval_s))
+    assert (s.sees(), s.outcomes, is_ended(s)) == (["CLOSE 0x89"], {}, False)
+    assert s.connect(version=5, claim=Claim.RESUMED).sees() == ["CONNACK present", "PUBLISH 1 a DUP"]
+
+
+def test_a_session_whose_connection_is_there_has_not_expired() -> None:
+    s = Scenario(routing=True).connect(version=5, expiry_s=5).submit("a")
+    s.sees()
+    s.connect(version=5, claim=Claim.NEW, expired=left(1, s))
+    assert (s.sees(), s.outcomes) == (["CLOSE 0x8E", "CLOSE 0x89"], {})
+
+
 # --- marks ------------------------------------------------------------------------------------------------------------------
 
 
@@ -100,11 +179,18 @@ def marks(s: Scenario) -> list[MarkSession | EndSessionMark]:
 
 def test_a_session_is_marked_unless_its_gateway_knew_that_there_was_none() -> None:
     """The gateway's mark may stand before the end of an earlier session, and a bridge writes none."""
-    s = Scenario(routing=True).connect().connect().lose_connection().connect(claim=Claim.RESUMED)
+    s = Scenario(routing=True).connect().lose_connection().connect(claim=Claim.RESUMED)
     assert marks(s) == [MarkSession(connection_id=1)]
     assert marks(Scenario(routing=True).connect(claim=Claim.NEW)) == []
     s = Scenario(routing=True).connect(claim=Claim.NEW).connect(clean_start=True)
     assert marks(s) == [MarkSession(connection_id=2)], "the mark of a session that follows at once does not end"
+
+
+def test_a_session_that_is_resumed_without_a_claim_marks_itself() -> None:
+    """The mark of the connection before may say when the session expires, and a bridge takes nothing back."""
+    s = Scenario(routing=True).connect(claim=Claim.NEW).disconnect().connect()
+    assert marks(s) == [MarkSession(connection_id=2)]
+    assert marks(Scenario(routing=True).connect(claim=Claim.NEW).connect(expiry_s=0)) == []
 
 
 def test_the_mark_of_a_session_ends_with_it() -> None:

@@ -54,6 +54,7 @@ class Append:
         holds_back: nothing more of the device is worked off until this is confirmed.
         second: another record that the same packet makes. The answer waits for both.
         then: another record that the same packet makes, when this one is confirmed.
+        delays_lookups: whether the client has a session is asked when Kafka has this.
         size_bytes: of value and headers.
         is_farewell: the engine knows by it that the connection is over.
         fast_publish: the message that may be written when this is confirmed.
@@ -72,6 +73,7 @@ class Append:
     holds_back: bool = False
     second: "Append | None" = None
     then: "Append | None" = None
+    delays_lookups: bool = False
     counts: bool = False
     awaits_session: bool = False
     is_farewell: bool = False
@@ -88,11 +90,6 @@ class Append:
         self.size_bytes = len(self.value)
         if self.headers is not None:
             self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
-
-    @property
-    def ends_mark(self) -> bool:
-        """Returns True if the record says that the client has no session any more."""
-        return not self.value and self.topic is AppendTopic.SUBSCRIPTIONS
 
     def close(self) -> None:
         """Seals the record: it is on its way, and no acknowledgement is added any more."""

@@ -224,7 +224,7 @@ class WireConnection:
         self.key = self.client_id.encode()  # [MQTT-3.1.3-2]: by it the engine finds the session
         if refusal is not None:
             self._order = CommandOrder()
-            self._handshake.claim = Claim.NONE  # the session knows a later connection
+            self._handshake.claim, self._handshake.expired = Claim.NONE, None  # the session knows a later connection
             return self._tell_connected()
         if turn is Turn.NEVER:
             self._end(CloseReason("too many CONNECTs wait", "", ReasonCode.SERVER_BUSY))
@@ -292,7 +292,7 @@ class WireConnection:
         if handshake.expected is None and not self._say_accepted(handshake.connack(accept), Phase.CONNECTED):
             return
         self.phase = Phase.CONNECTED
-        handshake.deadline_ms = None
+        handshake.deadline_ms, handshake.accepted_expiry_s = None, accept.session_expiry_interval_s
         if handshake.has_marked and not accept.session_expiry_interval_s:
             self._records.add(handshake.end_of_mark())
         if self._device is None:
@@ -380,7 +380,9 @@ class WireConnection:
         if failure:
             self._end(CloseReason("Kafka did not take a record", "append", failure))
             return self._effects()
-        if append is handshake.mark:
+        if append.is_farewell and append.then is not None:
+            records.add(append.then)
+        elif append is handshake.mark:
             handshake.mark = None
         elif append is handshake.empty_list:
             handshake.empty_list = None
@@ -495,9 +497,9 @@ class WireConnection:
                 reason_code=disconnect.reason_code,
                 session_expiry_interval_s=disconnect.session_expiry_interval_s,
                 unanswered=self._oldest_unanswered() if disconnect.reason_code >= ReasonCode.UNSPECIFIED_ERROR else 0,
-            )
+            ),
+            self._ending_mark(disconnect.session_expiry_interval_s),
         )
-        self._tell_kept(disconnect.session_expiry_interval_s)
         self._close()
 
     # --- time -------------------------------------------------------------------------------------------------------------------
@@ -549,15 +551,14 @@ class WireConnection:
         self._close()
 
     def _tell_lost(self, why: CloseReason, reconnect_grace_ms: int) -> None:
-        self._ending.tell_lost(self.connection_id, why, reconnect_grace_ms, self._oldest_unanswered())
         # Of a claim that it refuses the session says how it is. A gateway whose lease has passed may be late by any time.
-        if why.cause in DEVICE_FAILED and not (self.phase is Phase.ANSWERED and self._handshake.claim):
-            self._tell_kept(None)
+        is_silent = why.cause not in DEVICE_FAILED or (self.phase is Phase.ANSWERED and bool(self._handshake.claim))
+        mark = None if is_silent else self._ending_mark(None)
+        self._ending.tell_lost(self.connection_id, why, reconnect_grace_ms, self._oldest_unanswered(), mark)
 
-    def _tell_kept(self, changed_expiry_s: int | None) -> None:
-        """Says in the log how long the session is kept from now on. A CONNECT without CONNACK may have none."""
-        if self.phase in OPEN and (mark := self._handshake.ending_mark(changed_expiry_s)) is not None:
-            self._records.add(mark)
+    def _ending_mark(self, changed_expiry_s: int | None) -> Append | None:
+        """Says how long the session is kept from now on. A CONNECT without CONNACK may have none."""
+        return self._handshake.ending_mark(changed_expiry_s) if self.phase in OPEN else None
 
     def _oldest_unanswered(self) -> PacketId:
         return 0 if self._device is None else self._device.oldest_unanswered()

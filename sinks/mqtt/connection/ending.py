@@ -5,6 +5,8 @@
 2. The engine hears of each end once: `ClientDisconnected` or `ConnectionLost`. It hears nothing after its own `CloseConnection`
    if the client has another connection, or if that command came instead of CONNACK. After a takeover it hears of the end only if
    the device had not answered a message: the device may have died on it (protocol.md, section 2).
+3. The mark that says how long the session is kept follows when Kafka has that end. So the session reads the end, and all before
+   it, ahead of any CONNECT whose gateway has read the mark (state/records/session_marks.py).
 """
 
 from dataclasses import dataclass
@@ -49,17 +51,21 @@ class Ending:
         is_owed = records.owes_answers and not self.peer_gone if why.cause == VIOLATION else records.unconfirmed > 0
         return None if is_owed else why
 
-    def tell(self, event: ClientDisconnected | ConnectionLost) -> None:
-        """Adds the last event of the connection."""
+    def tell(self, event: ClientDisconnected | ConnectionLost, mark: Append | None) -> None:
+        """Adds the last event of the connection. mark: what it says of its session afterwards; None = nothing."""
         self.is_told = True
-        self._records.add(Append(encode_event(event), is_farewell=True))
+        self._records.add(Append(encode_event(event), is_farewell=True, then=mark, delays_lookups=mark is not None))
 
-    def tell_lost(self, connection_id: int, why: CloseReason, reconnect_grace_ms: int, unanswered: PacketId) -> None:
-        """Adds ConnectionLost. unanswered: the message that the device may have failed on, if it is the one to blame."""
+    def tell_lost(
+        self, connection_id: int, why: CloseReason, reconnect_grace_ms: int, unanswered: PacketId, mark: Append | None
+    ) -> None:
+        """Adds ConnectionLost. unanswered: the message that the device may have failed on, if it is the one to blame. mark: as in
+        `tell`."""
         if why.cause not in DEVICE_FAILED and why is not TAKEN_OVER:
             unanswered = 0
         text, grace_ms = why.text, reconnect_grace_ms
-        self.tell(ConnectionLost(connection_id=connection_id, reason=text, reconnect_grace_ms=grace_ms, unanswered=unanswered))
+        lost = ConnectionLost(connection_id=connection_id, reason=text, reconnect_grace_ms=grace_ms, unanswered=unanswered)
+        self.tell(lost, mark)
 
     def write_last_packet(self, phase: Phase, why: CloseReason, words: str) -> None:
         """Counts the end, and writes CONNACK or DISCONNECT where the device may be told. words: for the device."""

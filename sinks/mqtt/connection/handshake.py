@@ -18,10 +18,10 @@ from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character, is_of_the_server
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
-from state.events import Capability, Claim, ClientConnected
+from state.events import Capability, Claim, ClientConnected, ExpiredSession
 from state.model import NEVER_EXPIRES_S, ReasonCode
 from state.records.events import encode_event
-from state.records.session_marks import encode_mark, kept_header, mark_key
+from state.records.session_marks import CLOCKS_MS, encode_mark, kept_header, left_headers, mark_key
 from state.records.subscriptions import ENDED, SubscriptionList, encode_subscriptions
 from state.settings import SessionSettings
 
@@ -33,10 +33,8 @@ _PROMPT_MS: Final = 1_000
 _SURELY_KEPT_S: Final = 60
 """A session with such an expiry interval is kept until its end is in the log: while it is connected it does not expire, and its
 gateway says when the connection is over. A shorter one may pass before the engine knows that this gateway has been killed."""
-_MARGIN_MS: Final = 1_500
+_MARGIN_MS: Final = 750
 """A session is claimed to be there if it surely lives for this long. Its CONNECT is in the log by then."""
-_CLOCKS_MS: Final = 500
-"""The part of that by which clocks may differ, and the engine may be behind."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _NOT_REGISTERED: Final = Registration(0, "", -1, "")
 
@@ -155,6 +153,7 @@ def connected_event(
     username: str = "",
     gateway: str = "",
     claim: Claim = Claim.NONE,
+    expired: ExpiredSession | None = None,
 ) -> ClientConnected:
     """Makes the event for the engine. username: verified; empty = the device has not logged in. gateway: name of this process."""
     will = connect.will
@@ -173,6 +172,7 @@ def connected_event(
         capabilities=Capability.FAST_PATH if has_fast_path else Capability.NONE,
         gateway=gateway,
         claim=claim,
+        expired=expired,
     )
 
 
@@ -221,11 +221,13 @@ class Handshake:
         grant: what the login allows.
         engine_knows: the engine was told of the connection, so it has to be told of its end.
         record: with ClientConnected, until Kafka has confirmed it.
-        empty_list: the record that removes the subscriptions before a Clean Start, until Kafka has confirmed it.
+        empty_list: the record that removes the subscriptions of an earlier session, until Kafka has confirmed it.
         mark: the record that says that there is a session, until Kafka has confirmed it.
         has_marked: there is or was such a record.
         claim: what CONNACK says about the session before the session has read the CONNECT.
         claim_ends_ms: after this time the session may have ended that is claimed to be there.
+        expired: the session that is claimed to have expired.
+        accepted_expiry_s: the session expiry interval by the engine's answer; None = it has not come.
         was_prompt: Kafka had that record without delay.
         expected: the engine's answer, which CONNACK has anticipated in the phase ANSWERED.
     """
@@ -243,6 +245,8 @@ class Handshake:
     has_marked: bool = False
     claim: Claim = Claim.NONE
     claim_ends_ms: int = 0
+    expired: ExpiredSession | None = None
+    accepted_expiry_s: int | None = None
     was_prompt: bool = False
     expected: AcceptConnection | None = None
 
@@ -257,10 +261,11 @@ class Handshake:
             username=self.grant.username,
             gateway=self.registration.gateway,
             claim=self.claim,
+            expired=self.expired,
         )
         self.engine_knows, self.was_prompt = True, False
         self.record, self.empty_list, self.mark = Append(encode_event(event)), None, None
-        registration, is_clean = self.registration, self.connect.clean_start
+        registration, is_clean = self.registration, self.connect.clean_start or self.expired is not None
         if not self._settings.routing.enabled:
             return [self.record]
         if is_clean and registration.tables.has_list(registration.client_id):
@@ -274,14 +279,20 @@ class Handshake:
         self.mark = self._mark_record(NEVER_EXPIRES_S if expiry_s >= _SURELY_KEPT_S else expiry_s)
         return [self.record, self.mark]
 
-    def _mark_record(self, kept_s: int) -> Append:
-        """kept_s: for how long the session surely lives. Only settings that are those of the engine can say so."""
+    def _mark_record(self, kept_s: int, *, has_left: bool = False) -> Append:
+        """kept_s: for how long the session surely lives, and, if the connection is over, until it has expired. Only settings
+        that are those of the engine can say so."""
         registration = self.registration
+        if not registration.knows_settings or self.accepted_expiry_s not in (None, self._granted_expiry_s):
+            headers = [kept_header(0)]
+        else:
+            headers = left_headers(kept_s) if has_left else [kept_header(kept_s)]
         return Append(
             encode_mark(registration.connection_id),
-            headers=[kept_header(kept_s if registration.knows_settings else 0)],
+            headers=headers,
             topic=AppendTopic.SUBSCRIPTIONS,
             key=mark_key(registration.client_id),
+            delays_lookups=has_left,
         )
 
     def ending_mark(self, changed_expiry_s: int | None = None) -> Append | None:
@@ -289,18 +300,23 @@ class Handshake:
 
         changed_expiry_s: what DISCONNECT says; None = nothing.
         """
-        if not self._settings.routing.enabled or not self._granted_expiry_s:
+        if not self._settings.routing.enabled:
             return None
-        expiry_s = self._granted_expiry_s if changed_expiry_s is None else self._granted_s(changed_expiry_s)
+        expiry_s = self._granted_expiry_s
+        if not expiry_s:  # its mark ends when the session accepts the connection
+            return self._mark_record(0, has_left=True) if self.has_marked and self.accepted_expiry_s is None else None
+        if changed_expiry_s is not None:
+            expiry_s = self._granted_s(changed_expiry_s)
         if not expiry_s:
             return self.end_of_mark()
-        return None if expiry_s == NEVER_EXPIRES_S else self._mark_record(expiry_s)
+        return None if expiry_s == NEVER_EXPIRES_S else self._mark_record(expiry_s, has_left=True)
 
     def end_of_mark(self) -> Append:
         """Makes the record that says that there is no session after this connection."""
         registration = self.registration
         headers = [(ENDED, b"%d" % registration.connection_id)]
-        return Append(b"", headers=headers, topic=AppendTopic.SUBSCRIPTIONS, key=mark_key(registration.client_id))
+        key = mark_key(registration.client_id)
+        return Append(b"", headers=headers, topic=AppendTopic.SUBSCRIPTIONS, key=key, delays_lookups=True)
 
     @property
     def is_answerable(self) -> bool:
@@ -337,7 +353,9 @@ class Handshake:
         if kept_ms is None:
             self.claim = Claim.NEW
         elif kept_ms >= _MARGIN_MS:
-            self.claim, self.claim_ends_ms = Claim.RESUMED, now_ms + kept_ms - _CLOCKS_MS
+            self.claim, self.claim_ends_ms = Claim.RESUMED, now_ms + kept_ms - CLOCKS_MS
+        elif (expired := self.registration.tables.expired(self.registration.client_id)) is not None:
+            self.claim, self.expired = Claim.NEW, expired
 
     @property
     def serves_at_once(self) -> bool:

@@ -94,4 +94,5 @@ def _completed(event: LoggedEvent, record: SourceRecord, settings: PipelineSetti
         partition=record.partition,
         offset=record.offset,
         accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
+        timestamp_ms=record.timestamp_ms,
     )

@@ -150,6 +150,14 @@ def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: 
             with gateway.socket() as device:
                 device.send(connect(flags=0x00, keep_alive_s=0, payload=text("kept")))
                 device.expect(bytes((0x20, 2, number > 0, 0)))
+        with first.socket() as device:  # its session ends with it
+            device.send(connect(level=5, flags=0x00, keep_alive_s=0, payload=text("kept")))
+            assert device.packet()[2] == 1
+            device.send(b"\xe0\x00")
+            device.expect_closed()
+        with first.socket() as device:
+            device.send(connect(flags=0x00, keep_alive_s=0, payload=text("kept")))
+            device.expect("20020000")
         with second.socket() as device, SessionsOnKafka(settings) as engine:
             device.send(connect(flags=0x00, keep_alive_s=0, payload=text("kept")) + b"\xc0\x00")
             device.expect("20020100")

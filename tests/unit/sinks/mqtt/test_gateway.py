@@ -98,7 +98,7 @@ async def test_a_client_is_looked_up_behind_the_end_of_its_session() -> None:
     """The device that has sent DISCONNECT may be back before Kafka has what it said."""
     site = Site()
     socket, _ = await site.connected()
-    end = Append(b"", headers=[("ended", b"1")], topic=AppendTopic.SUBSCRIPTIONS, key=b"mark")
+    end = Append(b"", headers=[("ended", b"1")], topic=AppendTopic.SUBSCRIPTIONS, key=b"mark", delays_lookups=True)
     socket.connection._records.add(end)
     socket.feed(socket.connection.tick)
     answers: list[bool] = []

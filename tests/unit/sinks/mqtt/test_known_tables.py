@@ -6,6 +6,8 @@ from sinks.routing.retained_table import RetainedEntry, RetainedTable
 from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
+from state.events import ExpiredSession
+from state.records.session_marks import SessionMark
 from state.records.subscriptions import SubscriptionList
 
 
@@ -22,11 +24,20 @@ def view(tables: Tables, *, is_complete: bool = True, now_ms: int = 0, **limits:
 
 def test_a_session_is_kept_for_what_is_left_of_its_time() -> None:
     tables = Tables()
-    tables.sessions.mark(b"c", 5, 10_000)
+    tables.sessions.mark(b"c", SessionMark(5, 10_000, 7))
     assert [view(tables, now_ms=now_ms).kept_ms("c") for now_ms in (9_000, 11_000)] == [1_000, 0]
     assert view(tables).kept_ms("other") is None
     assert view(tables, is_complete=False).kept_ms("other") == 0, "it is not known yet"
     assert NO_TABLES.kept_ms("other") == 0
+
+
+def test_a_session_expires_when_its_time_has_passed_on_all_clocks() -> None:
+    tables = Tables()
+    tables.sessions.mark(b"c", SessionMark(5, 10_000, 7))
+    expired = ExpiredSession(connection_id=5, left_ms=3_000, interval_s=7)
+    assert [view(tables, now_ms=now_ms).expired("c") for now_ms in (10_499, 10_500)] == [None, expired]
+    assert view(tables).expired("other") is None
+    assert NO_TABLES.expired("other") is None
 
 
 def test_a_client_has_no_list_only_if_the_table_is_complete() -> None:

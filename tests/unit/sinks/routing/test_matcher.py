@@ -21,7 +21,7 @@ from state.records.routing import (
     has_one_message_for_each_mark,
     source_number,
 )
-from state.records.session_marks import encode_mark, mark_key
+from state.records.session_marks import SessionMark, encode_mark, mark_key
 from state.records.settings import RecordLimits
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions
 from state.records.uplink import uplink_headers
@@ -459,15 +459,19 @@ def test_a_lower_list_is_followed_by_the_highest_one() -> None:
     assert routed.counters.lists_repeated == 1
 
 
-def test_the_end_of_an_earlier_session_is_followed_by_the_newest_mark() -> None:
+def test_a_mark_of_an_earlier_connection_is_followed_by_the_newest_one() -> None:
+    """So is the end of an earlier session. Compaction keeps the last record."""
     routed = Routed()
     key = mark_key("c")
     assert routed.matcher.repeated(2, Record(key=key, value=None)) is None
-    routed.tables.sessions.mark(b"c", 5)
-    assert routed.matcher.repeated(2, Record(key=key, value=encode_mark(4))) is None, "it says that there is a session, too"
-    repeated = routed.matcher.repeated(2, Record(key=key, value=None))
-    assert repeated is not None
-    assert (repeated.partition, repeated.key, repeated.value, repeated.headers) == (2, key, encode_mark(5), [])
+    assert routed.matcher.repeated(2, Record(key=key, value=encode_mark(4))) is None
+    routed.tables.sessions.mark(b"c", SessionMark(5))
+    assert routed.matcher.repeated(2, Record(key=key, value=encode_mark(5))) is None
+    assert routed.matcher.repeated(2, Record(key=key, value=b"?")) is None
+    for value in (encode_mark(4), None):
+        repeated = routed.matcher.repeated(2, Record(key=key, value=value))
+        assert repeated is not None
+        assert (repeated.partition, repeated.key, repeated.value, repeated.headers) == (2, key, encode_mark(5), [])
     # Without `kept`: this session may have ended meanwhile, and its end may stand before the mark.
 
 

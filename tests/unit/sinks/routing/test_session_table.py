@@ -1,7 +1,18 @@
+import pytest
+
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.session_table import SessionTable
 from state.commands import EndSessionMark, MarkSession
-from state.records.session_marks import ALL_MARKED, FOREVER_MS, encode_mark, kept_header, mark_key, mark_record
+from state.records.session_marks import (
+    ALL_MARKED,
+    FOREVER_MS,
+    SessionMark,
+    encode_mark,
+    kept_header,
+    left_headers,
+    mark_key,
+    mark_record,
+)
 
 
 def read(tables: RoutingTables, command: MarkSession | EndSessionMark) -> None:
@@ -11,10 +22,10 @@ def read(tables: RoutingTables, command: MarkSession | EndSessionMark) -> None:
 
 def test_a_mark_lasts_until_the_end_of_its_connection_or_a_later_one() -> None:
     table = SessionTable()
-    table.mark(b"c", 5)
-    table.mark(b"c", 4)
+    table.mark(b"c", SessionMark(5))
+    table.mark(b"c", SessionMark(4))
     table.end(b"c", 4)
-    assert (table.get(b"c"), table.get(b"d"), len(table)) == (5, None, 1)
+    assert (table.get(b"c"), table.get(b"d"), len(table)) == (SessionMark(5), None, 1)
     table.end(b"c", 5)
     table.end(b"c", 5)
     assert (table.get(b"c"), len(table)) == (None, 0)
@@ -22,30 +33,33 @@ def test_a_mark_lasts_until_the_end_of_its_connection_or_a_later_one() -> None:
 
 def test_a_mark_says_until_when_the_session_surely_lives() -> None:
     table = SessionTable()
-    assert table.kept_until_ms(b"c") is None
-    table.mark(b"c", 5, FOREVER_MS)
-    table.mark(b"c", 5)
-    assert table.kept_until_ms(b"c") == FOREVER_MS, "the session's own mark does not know better"
-    table.mark(b"c", 5, 9_000)
-    assert (table.kept_until_ms(b"c"), table.get(b"c")) == (9_000, 5), "its connection has ended"
-    table.mark(b"c", 6)
-    assert table.kept_until_ms(b"c") == 0
-    table.mark(b"c", 5, FOREVER_MS)
-    assert table.kept_until_ms(b"c") == 0
+    table.mark(b"c", SessionMark(5, FOREVER_MS))
+    table.mark(b"c", SessionMark(5))
+    assert table.get(b"c") == SessionMark(5, FOREVER_MS), "the session's own mark does not know better"
+    for left in (SessionMark(5, 9_000, 0), SessionMark(5, 9_000, 2**32 - 2), SessionMark(5, 9_000, 4)):
+        table.mark(b"c", left)
+        assert table.get(b"c") == left, "its connection has ended"
+    table.mark(b"c", SessionMark(5))
+    assert table.get(b"c") == SessionMark(5, 9_000, 4)
+    table.mark(b"c", SessionMark(6))
+    assert table.get(b"c") == SessionMark(6)
+    table.mark(b"c", SessionMark(5, FOREVER_MS))
+    assert table.get(b"c") == SessionMark(6)
 
 
-def test_the_tables_read_until_when_a_session_lives() -> None:
+@pytest.mark.parametrize(("headers", "left_s"), [([kept_header(59)], None), (left_headers(59), 59)])
+def test_the_tables_read_until_when_a_session_lives(headers: list[tuple[str, bytes]], left_s: int | None) -> None:
     tables = RoutingTables()
-    tables.read_list(mark_key("c"), encode_mark(7), [kept_header(59)], 5_000)
-    assert tables.sessions.kept_until_ms(b"c") == 64_000
+    tables.read_list(mark_key("c"), encode_mark(7), [*headers], 5_000)
+    assert tables.sessions.get(b"c") == SessionMark(7, 64_000, left_s)
 
 
 def test_the_tables_read_marks_beside_lists() -> None:
     tables = RoutingTables()
     read(tables, MarkSession(connection_id=5))
-    assert tables.sessions.get("ü".encode()) == 5
+    assert tables.sessions.get("ü".encode()) == SessionMark(5)
     read(tables, EndSessionMark(connection_id=4))
-    assert tables.sessions.get("ü".encode()) == 5
+    assert tables.sessions.get("ü".encode()) == SessionMark(5)
     read(tables, EndSessionMark(connection_id=5))
     assert tables.sessions.get("ü".encode()) is None
     assert (len(tables.subscriptions), tables.unreadable) == (0, 0)

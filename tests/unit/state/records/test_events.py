@@ -5,8 +5,11 @@ import pytest
 
 from state.errors import UnreadableRecord
 from state.events import (
+    Claim,
+    ClientConnected,
     ConnectionLost,
     DeadlineReached,
+    ExpiredSession,
     FastSent,
     LoggedEvent,
     MessageReturned,
@@ -31,6 +34,9 @@ from state.records.record import VERSION_BYTE
 
 MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=0)
 PUBLICATION = PublishReceived(connection_id=1, packet_id=7, topic="t", payload=b"p")
+CONNECTED = ClientConnected(connection_id=9, commands_partition=1, claim=Claim.NEW)
+SESSION = ExpiredSession(connection_id=7, left_ms=3, interval_s=5)
+EXPIRED = msgspec.structs.replace(CONNECTED, expired=SESSION)
 
 
 @pytest.mark.parametrize(
@@ -42,10 +48,12 @@ PUBLICATION = PublishReceived(connection_id=1, packet_id=7, topic="t", payload=b
             MessageReturned(message=Message(message_id="m", topic="t", payload=b"p", accepted_ms=5)),
         ),
         (ConnectionLost(connection_id=1, reason="r"), ConnectionLost(connection_id=1, reason="r")),
+        (CONNECTED, CONNECTED),
+        (EXPIRED, msgspec.structs.replace(CONNECTED, expired=msgspec.structs.replace(SESSION, claimed_ms=6))),
     ],
 )
 def test_an_event_is_completed_by_what_its_record_says(event: LoggedEvent, expected: LoggedEvent) -> None:
-    assert completed(event, topic="events", partition=2, offset=9, accepted_ms=5) == expected
+    assert completed(event, topic="events", partition=2, offset=9, accepted_ms=5, timestamp_ms=6) == expected
 
 
 @pytest.mark.parametrize(("kafka_ms", "accepted_ms"), [(3, 3), (0, 5), (-1, 5), (9, 5)])
@@ -92,9 +100,16 @@ def test_version_2_is_what_it_was_when_it_was_first_written() -> None:
 
 
 def test_version_3_is_what_it_was_when_it_was_first_written() -> None:
-    written = bytes.fromhex("03c1696e666c69676874 9116")
-    assert decode_events(written) == (DeadlineReached(),)
-    assert encode_event(DeadlineReached()) == written
+    """An engine that does not know them waits for one that does. It would take the claim for a wrong one, and call nobody."""
+    for event, data in (DeadlineReached(), "9116"), (EXPIRED, "9e 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01 9407030500"):
+        written = bytes.fromhex(f"03c1696e666c69676874 {data}")
+        assert decode_events(written) == (event,)
+        assert encode_event(event) == written
+
+
+def test_a_connect_of_an_earlier_version_names_no_expired_session() -> None:
+    assert decode_events(bytes.fromhex("01 9d 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01")) == (CONNECTED,)
+    assert encode_event(CONNECTED)[:1] == VERSION_BYTE
 
 
 @pytest.mark.parametrize("other", [PUBLICATION, ConnectionLost(connection_id=1), MessageReturned(message=MESSAGE)])

@@ -10,9 +10,10 @@ from sinks.mqtt.connection.phases import Phase
 from sinks.mqtt.limits.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection, CloseConnection
-from state.events import Claim, ClientConnected, ClientDisconnected, ConnectionLost, Subscribed
+from state.events import Claim, ClientConnected, ClientDisconnected, ConnectionLost, ExpiredSession, Subscribed
 from state.model import ReasonCode
 from state.records.session_marks import encode_mark
+from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.session import Session
 from state.settings import SessionSettings
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack
@@ -23,13 +24,15 @@ CONNACK, PRESENT = bytes.fromhex("20020000"), bytes.fromhex("20020100")
 SUBSCRIBE, SUBACK = packet(0x82, b"\x00\x09", text("news") + b"\x01"), bytes.fromhex("9003000901")
 ROUTED: dict[str, Any] = {"routing": RoutingSettings(enabled=True), "session": SessionSettings(routing=True)}
 MARK = (b"\x00session\x00c1", encode_mark(77))
+LEFT = ("left", b"1")
 
 
 class Sessions:
     """KnownTables that know whether there is a session, and for how long."""
 
-    def __init__(self, *, has: bool, knows: bool = True, kept_ms: int = 3_600_000) -> None:
+    def __init__(self, *, has: bool, knows: bool = True, kept_ms: int = 3_600_000, expired: ExpiredSession | None = None) -> None:
         self._has = has
+        self._expired = expired
         self._kept_ms = kept_ms
         self.knows_sessions = knows
 
@@ -38,6 +41,9 @@ class Sessions:
 
     def kept_ms(self, client_id: str) -> int | None:
         return self._kept_ms if self._has else None
+
+    def expired(self, client_id: str) -> ExpiredSession | None:
+        return self._expired
 
     def is_highest(self, client_id: str, list_id: tuple[int, int]) -> bool:
         return False
@@ -143,7 +149,7 @@ def test_tables_that_are_behind_claim_nothing() -> None:
     assert accept(harness, has=False) == CONNACK
 
 
-@pytest.mark.parametrize(("kept_ms", "claim"), [(0, Claim.NONE), (1_499, Claim.NONE), (1_500, Claim.RESUMED)])
+@pytest.mark.parametrize(("kept_ms", "claim"), [(0, Claim.NONE), (749, Claim.NONE), (750, Claim.RESUMED)])
 def test_a_session_that_may_be_about_to_expire_is_asked(kept_ms: int, claim: Claim) -> None:
     """The session that is there counts, whatever the CONNECT asks for."""
     harness = Harness(tables=Sessions(has=True, kept_ms=kept_ms), serves_at_once=True, **ROUTED)
@@ -153,10 +159,10 @@ def test_a_session_that_may_be_about_to_expire_is_asked(kept_ms: int, claim: Cla
 
 def test_a_claim_that_kafka_confirms_too_late_is_not_said() -> None:
     """The session may have ended since. Then CONNACK says that the server is busy, and nothing about a session."""
-    harness = Harness(tables=Sessions(has=True, kept_ms=1_500), serves_at_once=True, **ROUTED)
+    harness = Harness(tables=Sessions(has=True, kept_ms=750), serves_at_once=True, **ROUTED)
     harness.confirming = False
     harness.send(connect(flags=KEPT))
-    harness.pass_ms(1_001)
+    harness.pass_ms(251)
     harness.confirming = True
     assert harness.settle() == b""
     assert accept(harness, has=False) == bytes.fromhex("20020003")
@@ -187,14 +193,47 @@ def test_disconnect_says_how_long_the_session_is_kept(asked_s: int, changed_s: i
     harness = v5_device(asked_s)
     accept(harness, has=False)
     harness.send(b"\xe0\x00" if changed_s is None else b"\xe0\x07\x00\x05\x11" + changed_s.to_bytes(4))
-    assert mark_headers(harness)[1:] == [[last]]
+    assert mark_headers(harness)[1:] == [[last] if last[0] == "ended" else [last, LEFT]]
 
 
 def test_the_end_of_a_lost_connection_says_how_long_it_is_kept() -> None:
     harness = v5_device(600)
     accept(harness, has=False)
     harness.feed("peer_closed")
-    assert mark_headers(harness)[1:] == [[("kept", b"600")]]
+    harness.settle()
+    assert mark_headers(harness)[1:] == [[("kept", b"600"), LEFT]]
+
+
+def test_what_is_kept_is_said_when_kafka_has_the_end_of_the_connection() -> None:
+    """Whoever reads the mark may claim that the session has expired. The session has read the end by then."""
+    harness = v5_device(600)
+    accept(harness, has=False)
+    harness.confirming = False
+    harness.send(b"\xe0\x00")
+    (farewell,) = harness.waiting
+    assert (farewell.is_farewell, farewell.delays_lookups, len(mark_headers(harness))) == (True, True, 1)
+    harness.confirm(farewell)
+    assert mark_headers(harness)[1:] == [[("kept", b"600"), LEFT]]
+    (mark,) = harness.waiting
+    assert mark.delays_lookups, "its client does not find the mark before"
+
+
+def test_an_end_that_kafka_does_not_have_says_nothing_of_the_session() -> None:
+    harness = v5_device(600)
+    accept(harness, has=False)
+    harness.confirming = False
+    harness.send(b"\xe0\x00")
+    harness.confirm(harness.waiting[0], RuntimeError("no broker"))
+    assert len(mark_headers(harness)) == 1
+
+
+def test_a_mark_says_only_what_the_engine_has_granted() -> None:
+    """An engine with other settings may keep the session for longer, and its device has read so."""
+    harness = Harness(tables=Sessions(has=True, kept_ms=0), serves_at_once=True, **ROUTED)
+    harness.send(connect(level=5, flags=KEPT, properties=bytes.fromhex("1100000258")))
+    assert harness.command(AcceptConnection, session_expiry_interval_s=3_600)[0] == 0x20
+    harness.send(b"\xe0\x00")
+    assert mark_headers(harness)[1:] == [[("kept", b"0")]]
 
 
 def test_the_end_of_a_claim_that_may_be_refused_says_nothing() -> None:
@@ -202,6 +241,48 @@ def test_the_end_of_a_claim_that_may_be_refused_says_nothing() -> None:
     harness.feed("peer_closed")
     harness.last(ConnectionLost)
     assert len(marks(harness)) == 1
+
+
+EXPIRED = ExpiredSession(connection_id=5, left_ms=9_000, interval_s=5)
+
+
+@pytest.mark.parametrize("kept_ms", [0, 749])
+def test_a_session_that_has_expired_is_claimed_to_be_gone(kept_ms: int) -> None:
+    harness = Harness(tables=Sessions(has=True, kept_ms=kept_ms, expired=EXPIRED), serves_at_once=True, **ROUTED)
+    assert harness.send(connect(flags=KEPT)) == CONNACK
+    assert (connected(harness).claim, connected(harness).expired) == (Claim.NEW, EXPIRED)
+    assert harness.event_records[0].startswith(b"\x03"), "an older engine must not refuse it"
+    assert accept(harness, has=False) == b""
+    assert harness.connection.phase is Phase.CONNECTED
+
+
+def test_a_session_that_lives_is_not_claimed_to_be_gone() -> None:
+    harness = Harness(tables=Sessions(has=True, kept_ms=750, expired=EXPIRED), serves_at_once=True, **ROUTED)
+    harness.send(connect(flags=KEPT))
+    assert (connected(harness).claim, connected(harness).expired) == (Claim.RESUMED, None)
+
+
+def test_the_list_of_an_expired_session_is_gone_before_connack() -> None:
+    """As before a Clean Start: matchers must not hand out what its session has subscribed to."""
+    harness = Harness(tables=Sessions(has=True, kept_ms=0, expired=EXPIRED), serves_at_once=True, **ROUTED)
+    harness.confirming = False
+    harness.send(connect(flags=KEPT))
+    event, mark = harness.waiting
+    harness.confirm(mark)
+    harness.confirm(event)
+    assert harness.output() == b""
+    (empty,) = harness.waiting
+    assert (empty.key, empty.value) == (None, encode_subscriptions(SubscriptionList(connection_id=77, version=0)))
+    harness.confirm(empty)
+    assert harness.output() == CONNACK
+
+
+@pytest.mark.parametrize("flags", [KEPT, 0x02], ids=["resumes", "begins anew"])
+def test_a_connection_without_an_interval_leaves_no_session(flags: int) -> None:
+    """The client may be back before the session has accepted the connection, and ended the mark."""
+    harness = Harness(tables=Sessions(has=True), serves_at_once=True, **ROUTED)
+    assert harness.send(connect(level=5, flags=flags), b"\xe0\x00")[0] == 0x20
+    assert mark_headers(harness)[1:] == [[("kept", b"0"), LEFT]]
 
 
 @pytest.mark.parametrize("is_early", [True, False], ids=["behind CONNECT", "behind CONNACK"])
