@@ -27,7 +27,12 @@ T = TypeVar("T")
 
 
 class Drain:
-    """drain_ms: within which all connections are closed. confirm_ms: how long Kafka may take after that."""
+    """Drains one gateway, by the steps at the beginning of this file.
+
+    Args:
+        drain_ms: The time within which all connections are closed.
+        confirm_ms: How long Kafka may take after that to confirm the last records.
+    """
 
     def __init__(self, gateway: Gateway, listeners: Listeners, *, drain_ms: int, confirm_ms: int) -> None:
         self._gateway = gateway

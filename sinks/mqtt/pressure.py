@@ -24,12 +24,21 @@ class Pressure:
         self._late_since_ms = math.inf
 
     def observe(self, now_ms: float, *, unconfirmed: int = 0, offers: int = 0) -> None:
-        """unconfirmed: records that Kafka has not confirmed. offers: made by the router, and not handled."""
+        """Begins or prolongs the pressure if too many records or offers wait.
+
+        Args:
+            unconfirmed: Records that Kafka has not confirmed.
+            offers: Offers that the router has made and the gateway has not handled.
+        """
         if unconfirmed > self._settings.pressure_unconfirmed or offers > self._settings.pressure_offers:
             self._until_ms = now_ms + self._settings.pressure_hold_ms
 
     def observe_lag(self, now_ms: float, loop_lag_ms: float) -> None:
-        """loop_lag_ms: how late the event loop has called this. One call on time ends the pressure of earlier ones."""
+        """Begins or prolongs the pressure if the event loop has been late for a second without interruption.
+
+        Args:
+            loop_lag_ms: How late the event loop has called this. One call on time starts the second anew.
+        """
         if loop_lag_ms <= self._settings.pressure_loop_lag_ms:
             self._late_since_ms = math.inf
             return

@@ -22,7 +22,12 @@ _ALTERNATIVE_NAMES = ("DNS", "email")
 
 
 def user_of_certificate(certificate: Certificate, source: CertificateUser, username: str | None) -> User | LoginRefused:
-    """username: from CONNECT; if there is one, it has to be the certificate's."""
+    """Returns the user that a certificate names, or why the login is refused.
+
+    Args:
+        source: The part of the certificate that names the user.
+        username: The user name of CONNECT. If there is one, it has to be the certificate's.
+    """
     if source is CertificateUser.CN:
         # The last one is the most specific.
         names = [value for part in certificate.get("subject", ()) for kind, value in part if kind == "commonName"][-1:]

@@ -20,7 +20,13 @@ class Rules:
         self._rules = tuple(rules) or DEFAULT_RULES
 
     def apply(self, user: User, *, asked_client_id: str, client_id: str, will_topic: str | None) -> Grant | LoginRefused:
-        """asked_client_id: from CONNECT, may be empty. client_id: the one that the connection gets."""
+        """Applies the first rule for this user. Returns what it grants, or why it refuses the login.
+
+        Args:
+            asked_client_id: The client id of CONNECT, which may be empty.
+            client_id: The client id that the connection gets.
+            will_topic: The topic of the will; None = there is no will.
+        """
         rule = next((rule for rule in self._rules if any(fnmatchcase(user.name, pattern) for pattern in rule.users)), None)
         if rule is None:
             return LoginRefused(LoginRefusal.CLIENT_ID, "no rule is for this user")

@@ -52,7 +52,11 @@ class Tokens:
         self._clock_s = clock_s
 
     def user_of(self, token: bytes, username: str | None) -> User | LoginRefused:
-        """username: from CONNECT; if there is one, it has to be the token's."""
+        """Verifies a token. Returns its user, or why it is refused.
+
+        Args:
+            username: The user name of CONNECT. If there is one, it has to be the token's.
+        """
         settings = self._settings
         try:
             claims = self._verified_claims(token)

@@ -134,7 +134,13 @@ class AcceptedDevice:
         return None
 
     def _acknowledged(self, kind: int, packet_id: PacketId, now_ms: int, reason_code: int = 0, reason: str = "") -> None:
-        """kind: the first byte of the packet. PUBREL is of a publication of the device, the others of a message for it."""
+        """Handles an acknowledgement of the device: answers it, records it for the session, and writes what a freed slot allows.
+
+        PUBREL concerns a publication of the device. PUBACK, PUBREC and PUBCOMP concern a message for the device.
+
+        Args:
+            kind: The first byte of the packet.
+        """
         connection_id, outbox, answer = self._connection_id, self.outbox, b""
         is_urgent = reason_code >= _REFUSED_FROM or self.fast_path.may_wait_for_session
         if kind == framing.PUBACK:

@@ -542,7 +542,12 @@ class WireConnection:
         return self._effects()
 
     def _end(self, why: CloseReason, *, words: str = "", reconnect_grace_ms: int = 0) -> None:
-        """words: for the device."""
+        """Closes the connection: writes its last packet, and tells the engine of the end unless it knows.
+
+        Args:
+            words: The reason string for the device.
+            reconnect_grace_ms: As in ConnectionLost.
+        """
         if self.phase is Phase.CLOSED:
             return
         self._ending.write_last_packet(self.phase, why, words)

@@ -143,7 +143,12 @@ class TakenOffer(NamedTuple):
 
 
 class _Unadopted(NamedTuple):
-    """digest: of the message id, None = the backend did not name it."""
+    """A message that was sent here and whose FastSent no grant has confirmed as read.
+
+    Attributes:
+        digest: The digest of the message id; None = the backend did not name it.
+        taken_ms: Time at which the offer was taken.
+    """
 
     digest: bytes | None
     taken_ms: int
@@ -151,10 +156,14 @@ class _Unadopted(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class WireFastPath:
-    """connect: what the device asked for. encode: of its MQTT version.
+    """Decides which offers one connection takes, holds or leaves to the session.
 
-    list_id: connection id and version of the device's list in `inflight.subscriptions`. Set it before `subscribed` and
-    `unsubscribed` change the filters.
+    Attributes:
+        connect: The CONNECT of the device.
+        encode: Encodes a PUBLISH in the device's MQTT version.
+        list_id: Connection id and version of the device's list in `inflight.subscriptions`. Set it before `subscribed` and
+            `unsubscribed` change the filters.
+        held: Offers that came too early.
     """
 
     connect: Connect

@@ -11,7 +11,13 @@ from state.model import ReasonCode
 
 @dataclass(slots=True, eq=False)
 class DeviceOutput:
-    """packets: encoded, in their order. codec, max_packet_size_bytes (None = no limit): as CONNECT says."""
+    """Collects the packets that are to be written to one device.
+
+    Attributes:
+        packets: Encoded packets, in the order of writing.
+        codec: The codec of the MQTT version of CONNECT.
+        max_packet_size_bytes: The Maximum Packet Size of CONNECT; None = no limit.
+    """
 
     packets: list[bytes] = field(default_factory=list)
     codec: Codec = V311

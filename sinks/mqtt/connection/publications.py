@@ -22,13 +22,17 @@ from state.records.uplink import uplink_headers
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Publications:
-    """client_id, connection_id: part of each publication's `inflight-id`. grant: what the login allows.
+    """Decides about the publications of one device, and makes their records.
 
-    awaiting_rel: ids that the session already holds. max_awaiting_rel: the Receive Maximum of CONNACK, 0 = no limit. MQTT 3.1.1
-    has none, and its devices send PUBREL behind any number of PUBLISHes: there the host does not read on while that many QoS 2
-    publications wait for PUBREC (`AppendQueue.max_unanswered`), and any number may await PUBREL.
+    MQTT 3.1.1 has no Receive Maximum, and its devices send PUBREL behind any number of PUBLISHes. So any number may await PUBREL.
+    The host does not read on while `AppendQueue.max_unanswered` QoS 2 publications of such a device wait for PUBREC.
 
-    tables: of routing, by which publications with RETAIN are kept; None = there is no routing.
+    Attributes:
+        client_id, connection_id: Part of each publication's `inflight-id`.
+        grant: What the login allows.
+        awaiting_rel: Packet ids that the session already holds.
+        max_awaiting_rel: The Receive Maximum of CONNACK; 0 = no limit.
+        tables: The tables of routing, by which publications with RETAIN are kept; None = there is no routing.
     """
 
     client_id: str
@@ -39,7 +43,7 @@ class Publications:
     publish_rate: TokenBucket
     topic_alias_maximum: int
     max_topic_levels: int
-    awaiting_rel: dict[PacketId, None]  # for a set: empty it takes a quarter of the memory
+    awaiting_rel: dict[PacketId, None]  # used as a set: an empty dict takes a quarter of a set's memory
     max_awaiting_rel: int
     tables: KnownTables | None = None
     _aliases: dict[int, str] = field(default_factory=dict)

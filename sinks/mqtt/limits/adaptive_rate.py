@@ -79,7 +79,11 @@ class AdaptiveRateLimiter:
         self._waiting += records
 
     def confirmed(self, append_ms: float | None) -> None:
-        """append_ms: from the append of a low-rate device's record to its confirmation; None = it has failed."""
+        """Counts the end of one append of a low-rate device, and whether its confirmation was late.
+
+        Args:
+            append_ms: Milliseconds from the append to the confirmation; None = the append failed.
+        """
         self._waiting -= 1
         if append_ms is None:
             return

@@ -22,7 +22,11 @@ def host_of(address: str) -> str:
 
 
 class Hosts:
-    """unlimited: networks whose addresses stand for many devices, such as load balancers that hide addresses."""
+    """Finds the host that an address counts for.
+
+    Args:
+        unlimited: Networks without a limit. An address there stands for many devices, as that of a load balancer does.
+    """
 
     def __init__(self, unlimited: Iterable[str]) -> None:
         self._unlimited = tuple(ipaddress.ip_network(network, strict=False) for network in unlimited)

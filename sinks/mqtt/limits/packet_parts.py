@@ -78,7 +78,14 @@ class PacketParts:
         return size, Excess(*_packet(first_byte, body), is_refused=True)
 
     def _measure_subscribe(self, packet: bytes, start: int, *, is_v5: bool) -> tuple[int, Excess | None]:
-        """start: the position after the packet id."""
+        """Returns the same as `measure`, for a SUBSCRIBE or UNSUBSCRIBE.
+
+        Args:
+            start: The position after the packet id.
+
+        Raises:
+            ProtocolViolation: An UNSUBSCRIBE of MQTT 3.1.1 has too many topic filters, or filters beyond the limit are malformed.
+        """
         limits, is_subscribe = self._limits, packet[0] == framing.SUBSCRIBE
         size, properties_start = _properties_bytes(packet, start) if is_v5 else (0, start)
         first_filter = properties_start + size

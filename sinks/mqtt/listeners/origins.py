@@ -9,10 +9,16 @@ ANY: Final = "*"
 
 
 def is_origin_allowed(origins: Sequence[str], *, host: str, allowed: Iterable[str], is_tls: bool) -> bool:
-    """origins: from the request; empty for most devices that are no browsers. host: its `Host`.
+    """Returns True if every origin of a WebSocket request may connect.
 
     The gateway's own address is allowed: it serves no pages, and some clients that are no browsers send it. A host name is
     allowed only with TLS, because without it anybody can give this address a name.
+
+    Args:
+        origins: The `Origin` headers of the request. Most devices that are no browsers send none.
+        host: The `Host` header of the request.
+        allowed: Origins that the configuration allows.
+        is_tls: True if the listener uses TLS.
     """
     return all(
         origin in allowed or ANY in allowed or (_without_scheme(origin) == host.lower() and (is_tls or _is_address(host)))
