@@ -81,6 +81,12 @@ class RefusalLog(LogThrottle):
         self._label = label
 
     def refused(self, kind: str, address: str = "", **fields: object) -> None:
-        """address: of the peer; empty = the refusal concerns all devices together."""
+        """Counts a refusal, and logs it or counts it as left out.
+
+        Args:
+            kind: The reason of the refusal.
+            address: The address of the peer. Empty if it is unknown, or if the refusal concerns all devices together.
+            fields: More fields of the log line.
+        """
         self._counter[kind] += 1
         self.line(**{self._label: str(kind)}, address=address, **fields)

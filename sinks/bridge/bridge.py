@@ -51,7 +51,12 @@ _REOPEN_S: Final = 1.0
 
 
 class Bridge(CommandHost[DeviceConnection]):
-    """Holds the devices of one bridge. Implements DevicesOfBridge for BridgeInbound."""
+    """Holds the devices of one bridge. Implements DevicesOfBridge for BridgeInbound.
+
+    Args:
+        tail: The command tail, which the bridge reads as a member of its group (sinks/bridge/membership.py).
+        clock_ns: Nanoseconds since 1970; connections are numbered by it.
+    """
 
     def __init__(
         self,
@@ -63,7 +68,6 @@ class Bridge(CommandHost[DeviceConnection]):
         commands_partitions: int,
         clock_ns: Callable[[], int] = time.time_ns,
     ) -> None:
-        """tail: is started when the broker is there. clock_ns: numbers the connections."""
         holder = f"bridge {settings.name}"
         super().__init__(ConnectionKind.BRIDGE, settings, log, counters, holder=holder, clock_ns=clock_ns)
         self.settings = settings

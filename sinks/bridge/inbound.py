@@ -32,7 +32,11 @@ class DevicesOfBridge(Protocol):
         """Returns False if no exchange is open for the message. done: called once, when the answer is in the log."""
 
     def came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
-        """is_birth: the device has just connected to the broker."""
+        """Notes that a device is online.
+
+        Args:
+            is_birth: True if the device has just connected to the broker.
+        """
 
     def went_offline(self, client_id: ClientId) -> None: ...
 

@@ -30,7 +30,11 @@ _ENVELOPE_BYTES: Final = 2_048
 
 
 class BridgeOutbound:
-    """answered: called for each QoS 1 and 2 publication that the broker answers, never from inside `publish`."""
+    """Publishes messages of sessions to the broker, with a wait after refusals.
+
+    Args:
+        answered: Called for each QoS 1 and 2 publication that the broker answers, never from inside `publish`.
+    """
 
     def __init__(
         self,

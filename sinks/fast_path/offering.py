@@ -71,9 +71,13 @@ class Offers:
 
 
 class OfferRouter:
-    """connection_of: the newest connection of a client in this process, None = there is none.
+    """Decides for each message of a partition whether it is offered, and to which connection.
 
     A message that is not offered is remembered all the same: the next offer of its client says that something lies before it.
+
+    Args:
+        connection_of: Returns the newest connection of a client in this process; None = there is none.
+        max_payload_bytes: A larger message is not offered to another gateway.
     """
 
     def __init__(

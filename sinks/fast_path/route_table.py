@@ -81,7 +81,11 @@ class RouteTable:
         return announced.generation if not found or not announced.topic_id or found == announced.topic_id else None
 
     def of(self, key: bytes) -> Route | None:
-        """key: a client id."""
+        """Returns the route of a client; None = there is none.
+
+        Args:
+            key: The client id, encoded.
+        """
         for routes in self._tables:
             if (route := routes.get(key)) is not None:
                 return route
@@ -89,7 +93,11 @@ class RouteTable:
 
 
 class RouteReader:
-    """Fills a table from Kafka in a thread of its own. `follow` says of which partitions, from any thread."""
+    """Fills a table from Kafka in a thread of its own. `follow` says of which partitions, from any thread.
+
+    Args:
+        group_id: The consumer group for librdkafka, which requires one. The reader joins no group and commits nothing.
+    """
 
     def __init__(
         self,
@@ -100,7 +108,6 @@ class RouteReader:
         group_id: str,
         config: Callable[[ClientErrors], Mapping[str, Any]],
     ) -> None:
-        """group_id: librdkafka wants one, also of who joins none and commits nothing."""
         self._table = table
         self._messages_topic = messages_topic
         self._topic = topic

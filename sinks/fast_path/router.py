@@ -62,10 +62,13 @@ class Router(Protocol):
 
 
 class KafkaRouter:
-    """Router on a consumer in a thread of its own."""
+    """Router on a consumer in a thread of its own.
+
+    Args:
+        host: Settings of the gateway.
+    """
 
     def __init__(self, settings: FastPathSettings, host: HostSettings) -> None:
-        """host: of the gateway."""
         self._settings = settings
         self._commands_topic = host.commands_topic
         self._membership = {"group": settings.group_id, "group_instance_id": host.group_instance_id}
@@ -191,7 +194,14 @@ class KafkaRouter:
         self._route_reader.follow(partitions, of)
 
     def _skip_if_behind(self, consumer: GroupConsumer, partition: int, last: int) -> bool:
-        """last: offset of the newest record read. True: it is too old to be offered, and the next poll begins at the end."""
+        """Skips to the end of a partition if the router is too far behind.
+
+        Args:
+            last: Offset of the newest record that was read.
+
+        Returns:
+            True if it was too far behind. The records read are too old to be offered, and the next poll begins at the end.
+        """
         if consumer.known_end(partition) - last - 1 <= self._settings.max_lag:
             return False
         self._memory.assigned(partition, consumer.skip_to_end(partition))

@@ -12,7 +12,13 @@ _CLIENTS: Final = 65_536
 
 
 class _Partition:
-    """floor: nothing is known of messages up to this. last: the highest offset that was read."""
+    """The memory of one partition.
+
+    Attributes:
+        clients: The offset of the newest message by client, the client that was silent for longest first.
+        floor: Nothing is known of messages up to this offset.
+        last: The highest offset that was read.
+    """
 
     __slots__ = ("clients", "floor", "last")
 
@@ -22,7 +28,11 @@ class _Partition:
 
 
 class RouterMemory:
-    """clients: how many are remembered in each partition; beyond, the one that was silent for longest is forgotten."""
+    """Remembers the offset of the newest message of each client.
+
+    Args:
+        clients: How many clients are remembered in each partition. Beyond, the client that was silent for longest is forgotten.
+    """
 
     def __init__(self, clients: int = _CLIENTS) -> None:
         self._most = clients

@@ -215,7 +215,11 @@ class CommandHost(ABC, Generic[C]):
         self.append(self._events_topic, key, value, None, done)
 
     def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
-        """done: called once, later, as in EventLog."""
+        """Appends a record, and counts it as unconfirmed until Kafka confirms it.
+
+        Args:
+            done: Called once, later, as in EventLog.
+        """
         self._host_counters.appends_unconfirmed += 1
         self._kafka.append(topic, key, value, headers, partial(self._confirmed, done))
 

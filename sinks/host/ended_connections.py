@@ -24,8 +24,13 @@ AppendEvent: TypeAlias = Callable[[bytes, bytes, Confirmation], None]
 
 
 class EndedConnections:
-    """kind: of the connections that this process answers for; the others are another kind of process's, which reads the same
-    commands. append: see AppendEvent. The newest 65,536 endings are remembered."""
+    """Tells the engine once of each connection that is over. Remembers the newest 65,536 ends.
+
+    Args:
+        kind: The kind of connections that this process answers for. Another kind of process reads the same commands, and answers
+            for the others.
+        append: Writes a record of the events topic.
+    """
 
     def __init__(self, kind: ConnectionKind, append: AppendEvent) -> None:
         self._kind = kind

@@ -20,7 +20,14 @@ def event_log(
     on_partitions_added: Callable[[], None],
     took: Callable[[float], None],
 ) -> KafkaEventLog:
-    """clock: observes the renewals of the lease, and skew what follows from them. The others are as in KafkaEventLog."""
+    """Makes the event log of a process.
+
+    Args:
+        clock: Observes the renewals of the lease.
+        skew: Gets the difference of the machine's clock from the brokers' after each renewal.
+        on_partitions_added: As in KafkaEventLog.
+        took: As in KafkaEventLog.
+    """
 
     def observe(broker_ms: int, took_ms: float) -> None:
         clock.observe(broker_ms, took_ms)
@@ -40,7 +47,11 @@ def event_log(
 
 
 def command_tail(settings: HostSettings, on_taken: Callable[[], None]) -> KafkaCommandTail:
-    """on_taken: as in KafkaCommandTail."""
+    """Makes the command tail of a process.
+
+    Args:
+        on_taken: As in KafkaCommandTail.
+    """
     return KafkaCommandTail(
         bootstrap_servers=settings.bootstrap_servers,
         topic=settings.commands_topic,

@@ -37,10 +37,16 @@ def boot_clock_ms() -> float:
 
 
 class HeldLease:
-    """The lease of this process.
+    """The lease of this process. All callbacks are called on the event loop that `start` is called on.
 
-    holder: for people. duration_ms: of a lease. taken: connections may be made from now on. passed: none may be there; close
-    them. renewing: called with every renewal. All on the event loop that `start` is called on. wakes: see Lease.
+    Args:
+        holder: The name of the process, for people.
+        duration_ms: The duration of a lease.
+        taken: Called when a lease is held: connections may be made from now on.
+        passed: Called when the lease has expired: close all connections.
+        renewing: Called with every renewal.
+        wakes: Returns True if the process sends wake-ups, as its renewals say (Lease).
+        clock_ms: A monotonic clock that also counts while the machine is suspended.
     """
 
     def __init__(

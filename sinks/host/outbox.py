@@ -109,7 +109,7 @@ class Outbox:
     _fast_bytes: int = 0
     _phases: dict[PacketId, WirePhase] = field(default_factory=dict)  # in the order in which they took their slots
     _held: OrderedDict[PacketId, _Held] = field(default_factory=OrderedDict)
-    _owed: dict[PacketId, None] = field(default_factory=dict)  # for a set: empty it takes a quarter of the memory
+    _owed: dict[PacketId, None] = field(default_factory=dict)  # used as a set: an empty dict takes a quarter of a set's memory
     _behind: list[FastPublish | SendPublish] = field(default_factory=list)
     """Messages of the fast path, and QoS 0 messages behind them. The first one is a FastPublish that is not confirmed."""
     _used_ids: dict[PacketId, Position] = field(default_factory=dict)
@@ -140,7 +140,11 @@ class Outbox:
     # --- from the session -----------------------------------------------------------------------------------------------------
 
     def send(self, publish: SendPublish, now_ms: int) -> WireAction:
-        """A PUBLISH of the session. WRITE_PUBLISH: write it now. WAIT_FOR_SLOT: `next_due` gives it out. DROP: forget it."""
+        """Decides what to do with a PUBLISH of the session.
+
+        Returns:
+            WRITE_PUBLISH: Write it now. WAIT_FOR_SLOT: `next_due` returns it later. DROP: Forget it.
+        """
         packet_id = publish.packet_id
         if not publish.qos:
             return self._send_qos0(publish)

@@ -12,12 +12,14 @@ _INTERVAL_S: Final = INTERVAL_MS / 1_000
 class WakeUps:
     """The wake-ups of one process. All methods are called on the loop.
 
+    Args:
+        topic: The topic of wake-ups; None = the process sends none.
+
     Attributes:
         arrive: Kafka has taken the last one. While it is False the engine must not count on them.
     """
 
     def __init__(self, log: EventLog, topic: str | None, loop: asyncio.AbstractEventLoop) -> None:
-        """topic: None = none are sent."""
         self._log = log
         self._topic = topic
         self._loop = loop

@@ -20,7 +20,12 @@ class AppendTimes:
         self._sum_s += seconds
 
     def family(self, name: str, text: str) -> HistogramMetricFamily:
-        """name: of the metric, which is in seconds."""
+        """Returns the histogram for Prometheus.
+
+        Args:
+            name: The name of the metric, which is in seconds.
+            text: The help text of the metric.
+        """
         total, buckets = 0, []
         for bound, count in zip((*map(str, BOUNDS_S), "+Inf"), self._counts.copy(), strict=True):
             total += count

@@ -34,6 +34,12 @@ class TopicRecreated(KafkaFailed):
 class TopicIdWatch:
     """Knows the ids of some topics. One thread calls all methods.
 
+    Args:
+        options: Options of librdkafka.
+
+    Raises:
+        KafkaFailed: A file or a value of the options is of no use.
+
     Attributes:
         ids: By topic, as far as known.
         answers: How often all of them were compared.
@@ -47,7 +53,6 @@ class TopicIdWatch:
         *,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        """options: Of librdkafka. Raises KafkaFailed when a file or a value is of no use."""
         self.ids: dict[str, str] = {}
         self.answers = 0
         self._topics = list(topics)

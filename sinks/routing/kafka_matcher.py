@@ -68,6 +68,10 @@ NO_SOURCE: Final = UnmetCondition(
 class KafkaMatcher:
     """The matcher of a process, with its tables.
 
+    Args:
+        host: Settings of the process.
+        clock: The brokers' clock, which another part of the process keeps right; None = the matcher keeps one.
+
     Attributes:
         tables: Of the process. `reader` says whether they are complete.
         has_joined: True while it is in its group, and the group has given it partitions or none.
@@ -81,7 +85,6 @@ class KafkaMatcher:
         *,
         clock: BrokerClock | None = None,
     ) -> None:
-        """host: of the process. clock: that somebody else keeps right; None = the matcher keeps one."""
         self.tables = RoutingTables()
         self.counters = counters or MatcherCounters()
         self._settings = settings
@@ -97,7 +100,11 @@ class KafkaMatcher:
         self._thread = threading.Thread(target=self._run, name="inflight-matcher", daemon=True)
 
     def start(self, listener: TableListener | None = None) -> None:
-        """listener: a process that holds connections."""
+        """Starts the table reader and the matcher.
+
+        Args:
+            listener: The process, if it holds connections. It hears of lists that are out of order.
+        """
         self.reader.start(listener)
         self._thread.start()
 

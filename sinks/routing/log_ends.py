@@ -16,7 +16,7 @@ _ANSWER_S: Final = 10.0
 
 
 def log_offsets(client: Any, partitions: Collection[Partition], which: int) -> dict[Partition, int]:
-    """Blocks until the answer.
+    """Returns the end or the beginning of each log. Blocks until all brokers have answered.
 
     Args:
         client: A consumer that fetches nothing at the moment: a broker would answer a fetch that waits for records first.
@@ -33,7 +33,7 @@ def log_offsets(client: Any, partitions: Collection[Partition], which: int) -> d
         except KafkaException as error:
             if error.args[0].code() != KafkaError.FENCED_LEADER_EPOCH:
                 raise
-            # A broker has started again, or another one leads. librdkafka learns that from this answer and does not ask again.
+            # A broker has restarted, or the leader has changed. librdkafka learns that from this error, but does not ask again.
             found = client.offsets_for_times(asked, timeout=_ANSWER_S)
     except KafkaException as error:
         topics = ", ".join(sorted({topic for topic, _ in partitions}))

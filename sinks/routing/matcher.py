@@ -100,10 +100,13 @@ class PublicationSource:
 
 
 class FanOutLimit:
-    """Limits the copies of each publisher in a second. Used by one thread."""
+    """Limits the copies of each publisher in a second. Used by one thread.
+
+    Args:
+        most: Copies of one publisher in a second; 0 = no limit.
+    """
 
     def __init__(self, most: int) -> None:
-        """most: copies a second; 0 = no limit."""
         self._most = most
         self._second = 0
         self._copies: Counter[ClientId] = Counter()
@@ -120,7 +123,13 @@ class FanOutLimit:
 
 
 class Matcher:
-    """Routes publications with the tables of its process, whose lock the caller holds."""
+    """Routes publications with the tables of its process, whose lock the caller holds.
+
+    Args:
+        messages_partitions: The number of partitions of `inflight.messages`.
+        retained_partitions: The number of partitions of `inflight.retained`.
+        now_ms: Returns the brokers' time, in ms since 1970.
+    """
 
     def __init__(
         self,
@@ -132,7 +141,6 @@ class Matcher:
         retained_partitions: int,
         now_ms: Callable[[], int],
     ) -> None:
-        """now_ms: the brokers' time."""
         self._tables = tables
         self._settings = settings
         self._counters = counters

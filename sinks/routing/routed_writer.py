@@ -60,6 +60,9 @@ class PublicationPosition:
 class RoutedWriter:
     """Writes the records of one batch after the other.
 
+    Args:
+        clock: Observes the times that brokers give to records; None = another part of the process keeps the clock.
+
     Attributes:
         too_large: Publications whose records no broker takes; kept over new producers by its owner.
     """
@@ -67,7 +70,6 @@ class RoutedWriter:
     def __init__(
         self, host: HostSettings, counters: MatcherCounters, clock: BrokerClock | None, too_large: set[PublicationPosition]
     ) -> None:
-        """clock: observes the times that brokers give to records; None = another one does."""
         self.too_large = too_large
         self._counters = counters
         self._clock = clock

@@ -48,6 +48,10 @@ class TableListener(Protocol):
 class TableReader:
     """Fills tables from Kafka.
 
+    Args:
+        host: Settings of the process.
+        now_ms: Returns the brokers' time, in ms since 1970.
+
     Attributes:
         is_complete: True once the reader has reached the ends that both topics had when it started. Any thread may ask.
     """
@@ -61,7 +65,6 @@ class TableReader:
         *,
         now_ms: Callable[[], int],
     ) -> None:
-        """host: of the process. now_ms: the brokers' time."""
         self.is_complete = False
         self._tables = tables
         self._topics = (settings.subscriptions_topic, settings.retained_topic)

@@ -8,12 +8,14 @@ class BrokerThrottle:
     """The wait after publications were answered with 0x97. Times are seconds of a monotonic clock.
 
     All refusals between two waits are one step of the backoff.
+
+    Args:
+        key: Makes the jitter differ from that of other bridges.
     """
 
     __slots__ = ("_backoff", "_key", "_rounds", "_until_s")
 
     def __init__(self, backoff: BackoffSettings, *, key: str) -> None:
-        """key: makes the jitter differ from that of other bridges."""
         self._backoff = backoff
         self._key = key
         self._rounds = 0
@@ -39,12 +41,16 @@ class BrokerThrottle:
 
 
 class DialBackoff:
-    """The wait before the next dial: none after a connection that lasted, unless the broker ended it because of overload."""
+    """The wait before the next dial: none after a connection that lasted, unless the broker ended it because of overload.
+
+    Args:
+        lasting_ms: Milliseconds after which a connection counts as one that lasted.
+        key: Makes the jitter differ from that of other connections.
+    """
 
     __slots__ = ("_backoff", "_failures", "_key", "_lasting_ms")
 
     def __init__(self, backoff: BackoffSettings, *, lasting_ms: int, key: str) -> None:
-        """lasting_ms: a longer connection has lasted. key: makes the jitter differ from that of other connections."""
         self._backoff = backoff
         self._lasting_ms = lasting_ms
         self._key = key

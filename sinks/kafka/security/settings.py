@@ -105,7 +105,7 @@ class KafkaSecurity:
                 yield "ssl_keyfile", "is the key of no certificate: set ssl_certfile, too"
             return
         try:
-            # Without this password OpenSSL would ask for one at the terminal.
+            # Always give a password, even an empty one: without it OpenSSL would ask for one at the terminal.
             context.load_cert_chain(self.ssl_certfile, self.ssl_keyfile or None, password=self.ssl_key_password)
         except (OSError, ValueError) as error:
             files = f"{self.ssl_certfile} and {self.ssl_keyfile}" if self.ssl_keyfile else self.ssl_certfile
