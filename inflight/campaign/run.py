@@ -55,7 +55,14 @@ class CampaignSender(Protocol):
 
 
 class CampaignRun:
-    """Runs one campaign in this process."""
+    """Runs one campaign in this process.
+
+    Args:
+        receipts: Returns the outcomes that are known now.
+        on_progress: Called with the campaign and how far it is.
+        now_ms: Returns the time in ms since 1970.
+        sleep: Waits for a time in seconds.
+    """
 
     def __init__(
         self,
@@ -68,7 +75,6 @@ class CampaignRun:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """receipts: returns the outcomes that are known now."""
         self._id = campaign_id
         self._topic = topic
         self._sender = sender

@@ -191,7 +191,14 @@ class History:
         return newest_changes(self._settings, prefix, max_records=_NEWEST_RECORDS, most=MAX_ROWS, on_progress=on_progress)
 
     def topic(self, topic: str, on_progress: Progress) -> TopicView:
-        """topic: a valid name or filter."""
+        """Returns the subscribers and the retained messages of a topic.
+
+        Args:
+            topic: A valid topic name or filter. A filter finds no subscribers.
+
+        Raises:
+            NothingFound: Routing is off.
+        """
         settings = self._settings
         if not settings.routing.enabled:
             raise NothingFound("nobody routes: routing.enabled is false, so there are neither subscribers nor retained messages")

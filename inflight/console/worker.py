@@ -67,7 +67,11 @@ class QueryResult(Generic[T]):
 
 class _Job(Generic[T]):
     def __init__(self, key: Key, query: Callable[[Progress], T], before: "_Job[T] | None" = None) -> None:
-        """before: the same query, whose result is shown until there is a newer one."""
+        """Makes a query that waits for its turn.
+
+        Args:
+            before: The earlier run of the same query. Its result is shown until there is a newer one.
+        """
         self.key = key
         self.query = query
         self.value: T | None = None if before is None else before.value

@@ -152,7 +152,7 @@ class Deliveries:
             searching.join(2.0)
 
     def _search(self) -> None:
-        """Serves all that was asked, in as few passes as possible, and ends."""
+        """Reads past receipts for all requests, in as few passes over the topic as possible. Ends when no request is left."""
         while not self._stopping.is_set():
             with self._lock:
                 asked, self._asked = self._asked, []

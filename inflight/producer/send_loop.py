@@ -122,9 +122,14 @@ class Throttles(Protocol):
 
 
 class SendLoop:
-    """epoch_offset_ms: Unix time minus the clock that `now_ms` is read from. want_generation: called when a new one is needed.
+    """Decides what becomes of each send, by the rules at the beginning of this file.
 
-    outcomes: what the caller settles after each call, without holding a lock.
+    Args:
+        want_generation: Called when a new generation is needed.
+        epoch_offset_ms: Unix time in ms minus the clock that `now_ms` is read from.
+
+    Attributes:
+        outcomes: Outcomes that the caller settles after each call, without holding a lock.
     """
 
     def __init__(
@@ -221,7 +226,12 @@ class SendLoop:
         self._advance_changed(now_ms)
 
     def kafka_unavailable(self, reason: str, *, permanent: bool, now_ms: float) -> None:
-        """reason: shown by the attempts that fail meanwhile. permanent: no retry changes it (not authorised, no such topic)."""
+        """Notes that no generation can be opened now. Refuses the sends that wait if that is permanent.
+
+        Args:
+            reason: The text that the attempts show that fail meanwhile.
+            permanent: True if no retry changes it, as when the producer is not authorised or the topic does not exist.
+        """
         self._trouble = reason
         if permanent:
             waiting = [send for sends in self._waiting.values() for send in sends if send.state is SendState.READY]
@@ -474,7 +484,11 @@ class SendLoop:
         self._fail(send, reason, Cause.REJECTED, now_ms)
 
     def _fail(self, send: Send, reason: str, cause: Cause | None, now_ms: float) -> None:
-        """cause: of the last attempt; None = the deadline or the end of the producer."""
+        """Ends a send, and settles each of its recipients with SendFailed.
+
+        Args:
+            cause: The cause of the last attempt's failure; None = the deadline has passed, or the producer has ended.
+        """
         generation = send.generation
         may_be_sent = cause is not Cause.REJECTED and generation is not None and not generation.withdraw(send)
         failures: dict[str, Outcome] = {}

@@ -85,11 +85,21 @@ class Worker:
             self._settle(outcomes)
 
     def submit(self, message: MessageRecord, deadline_ms: float, settle: Settle) -> None:
-        """settle: called once, on any thread."""
+        """Hands a message for one client to the send loop.
+
+        Args:
+            deadline_ms: Time at which the send fails, on the clock `now_ms`.
+            settle: Called once with the outcome, on any thread.
+        """
         self.post(lambda loop, now: loop.submit(message, deadline_ms=deadline_ms, settle=settle, now_ms=now))
 
     def submit_many(self, message: MessageRecord, deadline_ms: float, settle: Mapping[ClientId, Settle]) -> None:
-        """settle: for each recipient; each is called once, on any thread."""
+        """Hands a message for several recipients to the send loop.
+
+        Args:
+            deadline_ms: Time at which the sends fail, on the clock `now_ms`.
+            settle: What to call by recipient. Each is called once with the outcome, on any thread.
+        """
         self.post(lambda loop, now: loop.submit_many(message, deadline_ms=deadline_ms, settle=settle, now_ms=now))
 
     def partitions(self, timeout_s: float) -> int | None:
