@@ -92,7 +92,8 @@ def give_attempt_back(outbound: SessionOutbound, packet_id: PacketId, connection
     assert entry is not None, "the caller has just seen it"
     action = outbound.window.step(packet_id, OutboundEvent.CONNECTION_ENDED_EARLY)
     if action is OutboundAction.GIVE_ATTEMPT_BACK:
-        entry.delivery.attempts = max(0, entry.delivery.attempts - 1)  # given back before if a late FastSent has moved it
+        # When a late FastSent moves a message of the window, its attempt may have been given back already.
+        entry.delivery.attempts = max(0, entry.delivery.attempts - 1)
         entry.given_back_by = connection_id
     else:
         assert action is OutboundAction.IGNORE

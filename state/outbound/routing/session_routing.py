@@ -58,5 +58,5 @@ class SessionRouting:
         return self.kept_until_ms is not None or bool(self.early)
 
     def list_read(self, connection_id: int, version: int) -> None:
-        """Records that the session has read a change of its subscriptions, perhaps a late one."""
+        """Records that the session has read a list of its subscriptions. A lower list, which came late, changes nothing."""
         self.list_id = max(self.list_id, ListId(connection_id, version))
