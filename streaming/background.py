@@ -13,13 +13,17 @@ _POLL_S: Final = 5.0
 
 
 class BackgroundLoop:
-    """A daemon thread that runs `_run` from `start` to the end of a `with`. `_run` must return soon after `_stopping` is set."""
+    """A daemon thread that runs `_run` from `start` to the end of a `with`. `_run` must return soon after `_stopping` is set.
+
+    Args:
+        name: The name of the thread.
+        cancel: Interrupts what the thread waits for. Called at the end of the `with`.
+    """
 
     _join_s = 0.0
     """How long the end of the `with` waits for the thread, in seconds."""
 
     def __init__(self, name: str, cancel: Callable[[], None] = lambda: None) -> None:
-        """cancel: interrupts what the thread waits for, at the end of the `with`."""
         self._cancel = cancel
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)

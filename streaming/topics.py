@@ -128,9 +128,14 @@ class ActualTopic:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicReport:
-    """created: names of new topics. repaired: names of those that got LogAppendTime. problems: what loses or stops data.
-    warnings: what is safe as long as nothing breaks.
-    cluster_id: that of Kafka, empty if it has none.
+    """The result of a check of all topics.
+
+    Attributes:
+        created: The names of new topics.
+        repaired: The names of topics that got LogAppendTime.
+        problems: Settings that lose data or stop it.
+        warnings: Settings that are safe as long as nothing breaks.
+        cluster_id: The id of the Kafka cluster; empty if it has none.
     """
 
     created: tuple[str, ...] = ()
@@ -147,7 +152,7 @@ class TopicReport:
 
 
 def planned_topics(settings: Settings) -> tuple[TopicPlan, ...]:
-    """The topics as `settings` wants them, and those that bindings of exchanges send dead letters to."""
+    """Returns the topics as `settings` wants them, and the topics that bindings of exchanges name for dead letters."""
     names, retention = settings.topics, settings.topics.retention
     max_record_bytes = settings.engine.max_record_bytes + _RECORD_OVERHEAD_BYTES
     plan = partial(

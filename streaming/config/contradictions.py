@@ -190,7 +190,13 @@ def _dead_letter_problems(settings: Configuration) -> Problems:
 def _destination_fault(
     destination: Destination, own_topics: Mapping[str, str], tables: dict[str, str], max_client_id_bytes: int
 ) -> str:
-    """tables: the spelling by the name in lower case, of all tables so far; grows."""
+    """Returns why a binding may not name this destination; empty = it may.
+
+    Args:
+        own_topics: The names of Inflight's own topics, with their keys.
+        tables: The spelling of each table so far by its name in lower case. A new table is added.
+        max_client_id_bytes: The longest client id.
+    """
     text = str(destination)
     if destination.kind is DestinationKind.TOPIC and destination.name in own_topics:
         return (

@@ -82,7 +82,11 @@ def _is_harmless(option: str, text: str) -> bool:
 
 
 def _are_harmless(table: str) -> bool:
-    """table: JSON; anything else is refused later, for what it is."""
+    """Returns True if no option of a table can be a secret.
+
+    Args:
+        table: A JSON object. Anything else counts as harmless, because it is refused later.
+    """
     try:
         options = json.loads(table)
     except ValueError:

@@ -37,7 +37,12 @@ class Origins:
                 self._in_file[(*table, *match[1].split("."))] = f"{file}:{number}"
 
     def remember(self, key: KeyPath, where: str) -> None:
-        """where: the environment variable or flag that set `key`; the last one wins, as in the settings."""
+        """Remembers where a key was set outside of the file.
+
+        Args:
+            key: The key that was set.
+            where: The environment variable or flag that set it. The last one wins, as in the settings.
+        """
         self._elsewhere[key] = where
 
     def add(self, where: str, key: str, message: str) -> None:

@@ -89,7 +89,7 @@ class Section(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Table(Setting):
-    """Marks a field of a pydantic model that holds plain settings, or a tuple of them, and is read as the sections of these."""
+    """Marks a field of a pydantic model whose type is a settings class, or a tuple of one. It is read as that class's section."""
 
     def __get_pydantic_core_schema__(self, kind: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         return core_schema.no_info_wrap_validator_function(

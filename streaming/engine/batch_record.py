@@ -68,12 +68,16 @@ def offsets_read(row: LedgerRow) -> OffsetsRead:
 
 
 class BatchRecorder(BackgroundLoop):
-    """Writes the rows of an engine, from `start` on, on a thread of its own."""
+    """Writes the rows of an engine, from `start` on, on a thread of its own.
+
+    Args:
+        write: Appends a record of the ledger. Raises KafkaError if Kafka does not confirm it.
+        close: Closes the client that `write` uses.
+    """
 
     _join_s = 5.0
 
     def __init__(self, files: CheckpointFiles, write: Callable[[bytes], None], close: Callable[[], None] = lambda: None) -> None:
-        """write: appends a record of the ledger and raises KafkaError if Kafka does not confirm it."""
         super().__init__("inflight-batch-recorder")
         self._files = files
         self._write = write

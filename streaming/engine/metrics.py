@@ -34,6 +34,14 @@ class EngineCollector(Collector):
     """A collector for a prometheus-client registry. Totals count this process; the ledger and the receipts have the rest.
 
     Any thread may call the methods.
+
+    Args:
+        hangs: Earlier engines of the data directory that their watchdog has ended.
+        ends_in_a_row: Returns how many engines before this one ended without completing a micro-batch (EndCounter).
+        is_standby: Returns True while the engine waits for another one to be gone (EngineHealth).
+        lost_records: Returns the number of lost records by topic.
+        free_disk_bytes: Returns the free bytes of the checkpoint's disk; None = unknown.
+        now_s: Returns Unix time in seconds.
     """
 
     def __init__(
@@ -46,10 +54,6 @@ class EngineCollector(Collector):
         free_disk_bytes: Callable[[], int | None] = lambda: None,
         now_s: Callable[[], float] = time.time,
     ) -> None:
-        """hangs: earlier engines that their watchdog has ended. ends_in_a_row: of `EndCounter`.
-        is_standby: of `EngineHealth`. lost_records: by topic. free_disk_bytes: of the
-        checkpoint's disk, None = unknown.
-        """
         self._ends_in_a_row = ends_in_a_row
         self._is_standby = is_standby
         self._lost_records = lost_records

@@ -43,10 +43,15 @@ NO_OPTIMIZING_COMPILER: Final = "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSi
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkSettings:
-    """checkpoint_location: a path or URI; decides on the file system. master: None = as spark-submit says.
-    state_partitions: those of the checkpoint, if there is one. log_file: for Spark's own log (not under spark-submit).
-    java_options: more options of the JVM (local mode). extra: more Spark settings, which override ours; jars and JVM options
-    are appended to ours.
+    """Settings of one Spark session.
+
+    Attributes:
+        checkpoint_location: A path or URI, which decides on the file system.
+        log_file: The file of Spark's own log. Not used under spark-submit.
+        master: Spark's master; None = as spark-submit says.
+        state_partitions: The number of state partitions. That of the checkpoint, if there is one.
+        java_options: More options of the JVM, in local mode.
+        extra: More Spark settings, which override ours. Jars and JVM options are appended to ours.
     """
 
     checkpoint_location: str

@@ -18,10 +18,12 @@ class LiveSessions:
     """Reads sessions. The engine answers in about a second; starting Spark takes fifteen.
 
     Methods raise EngineBusy, and NoArchive if no engine answers and there is no readable checkpoint.
+
+    Args:
+        jars: Returns the jars of Spark. Called only if Spark has to be started.
     """
 
     def __init__(self, settings: "Settings", jars: "Callable[[], SparkJars]") -> None:
-        """jars: called only if Spark has to be started."""
         self._settings = settings
         self._jars = jars
 

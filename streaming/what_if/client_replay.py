@@ -78,7 +78,13 @@ class Read(NamedTuple):
 
 
 class UnderstoodActivation(NamedTuple):
-    """path_open: the fast path of the first session was not closed when it began."""
+    """One activation of the client, as the first replay understood it.
+
+    Attributes:
+        at_ms: Time of the activation.
+        reads: The events that it read.
+        path_open: True if the fast path of the first replay's session was not closed when the activation began.
+    """
 
     at_ms: int
     reads: Sequence[Read]

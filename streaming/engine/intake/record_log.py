@@ -75,10 +75,17 @@ def _fetched(fetches: "RawFetches", wanted: TopicPartition) -> bytes:
 
 
 class RawFetches:
-    """A consumer in no group that commits nothing, and its answers, which it does not parse. Its `poll` may not be called."""
+    """A consumer in no group that commits nothing, and its answers, which it does not parse. Its `poll` may not be called.
+
+    Args:
+        client_options: Options of kafka-python, bootstrap servers included. They override `more`.
+        more: More options of the consumer.
+
+    Raises:
+        KafkaError: No broker answers, or an option is of no use.
+    """
 
     def __init__(self, client_options: Mapping[str, Any], **more: Any) -> None:
-        """client_options: for kafka-python, bootstrap servers included; they win over `more`. Connects. Raises KafkaError."""
         self.consumer: Any = KafkaConsumer(**_OPTIONS | more | dict(client_options))
         self._fetcher = self.consumer._fetcher
         self._answered = threading.Event()

@@ -39,7 +39,11 @@ Write = Callable[[Iterable[SinkRecord]], None]
 
 
 class SetAside:
-    """The unreadable records of one checkpoint. All methods need a stopped query, and raise what their callables raise."""
+    """The unreadable records of one checkpoint. All methods need a stopped query, and raise what their callables raise.
+
+    Args:
+        starting: Returns the first offsets of a checkpoint without a committed micro-batch.
+    """
 
     def __init__(
         self,
@@ -48,7 +52,6 @@ class SetAside:
         write: Write,
         starting: Callable[[], Offsets],
     ) -> None:
-        """starting: the first offsets of a checkpoint without a committed micro-batch."""
         self._offsets = offsets
         self._reader = reader
         self._write = write

@@ -20,10 +20,14 @@ _CHUNKS: Final = 1_024
 
 
 class WaitingRecords:
-    """The records of some topics. Connects at the first call. All methods raise KafkaError, ValueError, OSError and others."""
+    """The records of some topics. Connects at the first call. All methods raise KafkaError, ValueError, OSError and others.
+
+    Args:
+        client_options: Options of kafka-python, bootstrap servers included.
+        max_bytes: The largest size of a micro-batch.
+    """
 
     def __init__(self, client_options: Mapping[str, Any], *, max_bytes: int) -> None:
-        """client_options: for kafka-python, bootstrap servers included. max_bytes: the bound of a micro-batch."""
         self._options = client_options
         self._chunk_bytes = max_bytes // _CHUNKS
         self._in_use = threading.Lock()

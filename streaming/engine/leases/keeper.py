@@ -60,7 +60,13 @@ class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LeaseKeeper(BackgroundLoop):
-    """Inspects the leases on a thread from `start` to the end of a `with`."""
+    """Inspects the leases on a thread from `start` to the end of a `with`.
+
+    Args:
+        search: Returns the connections whose lease does not live.
+        first_search_ms: Watched time before the first search.
+        cancel: Interrupts a search that runs on another thread.
+    """
 
     _join_s = 10.0
 
@@ -75,7 +81,6 @@ class LeaseKeeper(BackgroundLoop):
         monotonic_s: Callable[[], float] = time.monotonic,
         now: Callable[[], datetime.datetime] = lambda: datetime.datetime.now(datetime.UTC),
     ) -> None:
-        """first_search_ms: watched time before the first search. cancel: interrupts a search of another thread."""
         super().__init__("inflight-leases", cancel)
         self._topic = topic
         self._search = search

@@ -15,7 +15,7 @@ PATIENCE: Final = 1.5
 
 
 class LeaseTable:
-    """Returns all leases that have not been removed, expired ones included."""
+    """Holds all leases that have not been removed, expired ones included."""
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}
@@ -63,7 +63,7 @@ class LeaseTable:
 
     @property
     def expired(self) -> tuple[str, ...]:
-        """The expired leases that have not been forgotten."""
+        """Returns the ids of the expired leases that no end or tombstone has removed."""
         return tuple(self._expired)
 
     def holders(self, lease_ids: Iterable[str]) -> list[str]:

@@ -95,12 +95,16 @@ def _recorded(files: CheckpointFiles) -> dict[str, int] | None:
 
 
 class PartitionWatch(KafkaPoller):
-    """Compares the topics with those of the start, every few seconds in a `with`: the numbers of partitions, and the ids."""
+    """Compares the topics with those of the start, every few seconds in a `with`: the numbers of partitions, and the ids.
+
+    Args:
+        counts: The number of partitions of each topic where it must stay the same.
+        ids: The ids of all topics that are read by offset.
+    """
 
     _unknown = "partitions_unknown"
 
     def __init__(self, settings: Settings, counts: PartitionCounts, ids: TopicIds) -> None:
-        """counts: of the topics whose number must stay. ids: of all topics that are read by offset."""
         super().__init__("inflight-partitions")
         self._options = settings.kafka.client_options()
         self._counts = counts

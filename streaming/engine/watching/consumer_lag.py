@@ -24,7 +24,13 @@ _ANSWER_S: Final = 10.0
 
 
 class ConsumerLag(KafkaPoller):
-    """Polls every five seconds in a `with`, on a thread."""
+    """Measures the backlog of the query every five seconds in a `with`, on a thread.
+
+    Args:
+        partitions: How many partitions of each topic the query reads.
+        end: The offsets at which the query begins, as far as known.
+        on_lag: Called after each poll with the waiting records by topic, and with those of them that open transactions hold back.
+    """
 
     _unknown = "consumer_lag_unknown"
 
@@ -37,10 +43,6 @@ class ConsumerLag(KafkaPoller):
         on_lag: LagObserver = lambda lag, held: None,
         clock_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """partitions: by topic, how many the query reads. end: where it begins, as far as known.
-
-        on_lag: called after each poll with the waiting records by topic, and with those of them that open transactions hold back.
-        """
         super().__init__("inflight-consumer-lag")
         self._options: dict[str, Any] = {
             **settings.kafka.client_options(),

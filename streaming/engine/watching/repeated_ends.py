@@ -38,12 +38,14 @@ class EndCounter:
     """Counts the end of the engine that runs in a `with`. Call `observe` after each micro-batch.
 
     Raises EngineDied instead of an error of PySpark or of the connection to the JVM. Other errors pass.
+
+    Args:
+        is_standby: True if it counts only from `begin` on. Another engine may work in the same data directory until then.
     """
 
     def __init__(
         self, settings: Settings, *, is_standby: bool = False, now: Callable[[], datetime.datetime] | None = None
     ) -> None:
-        """is_standby: it counts from `begin` on, because another engine may work in the same data directory."""
         self._is_standby = is_standby
         self._settings = settings
         self._data_dir = settings.engine.data_dir

@@ -65,10 +65,13 @@ class EngineSigns:
 
 
 class HangRule:
-    """Decides when a query hangs. Call `judge` every `poll_s`, on one thread."""
+    """Decides when a query hangs. Call `judge` every `poll_s`, on one thread.
+
+    Args:
+        engine: Settings whose `hangs_after_ms` is not 0.
+    """
 
     def __init__(self, engine: EngineSettings, *, clock_s: Callable[[], float] = time.monotonic) -> None:
-        """engine: its `hangs_after_ms` is not 0."""
         self._patience_s = (engine.hangs_after_ms + engine.longest_pause_ms) / 1_000
         self.poll_s = min(engine.hangs_after_ms / 1_000 / _POLLS, _LONGEST_POLL_S)
         self._clock_s = clock_s
@@ -112,12 +115,15 @@ class Watchdog(BackgroundLoop):
 
     Call `observe` after each micro-batch and `poll` often, both on the thread that supervises the query. If that thread waits for
     Spark for ever, no new signs are seen.
+
+    Args:
+        kafka_answers: Returns True if Kafka has answered lately.
+        end: Called with the reason when the query hangs; None = `end_process`.
     """
 
     def __init__(
         self, settings: Settings, *, kafka_answers: Callable[[], bool], end: Callable[[str], None] | None = None
     ) -> None:
-        """kafka_answers: returns True if Kafka has answered lately. end: called with the reason; default `end_process`."""
         super().__init__("inflight-watchdog")
         self._rule = HangRule(settings.engine) if settings.engine.hangs_after_ms else None
         self._kafka_answers = kafka_answers
