@@ -41,7 +41,7 @@ from inflight.local.jars import ensure_jars
 from state.commands import AcceptConnection, SendPublish
 from state.events import ClientConnected, ClientDisconnected
 from state.model import NEVER_EXPIRES_S
-from state.records.events import encode_event
+from state.records.events import WAKE_UP_KEY, encode_event
 
 MEMORY = (("the JVM, resident, MiB", JVM), ("Python workers, resident, MiB", WORKERS))
 ROWS = {
@@ -160,8 +160,18 @@ def measure_sessions(run: Run, arguments: argparse.Namespace) -> dict[str, float
 
 
 def await_rest(run: Run) -> None:
-    before = run.engine.last_batch_id()
-    run.wait("micro-batches without work", lambda: sum(not batch.called_sessions for batch in run.engine.batches(before)), 3)
+    """Returns after three micro-batches that have called no session. Each is begun by a record that is for no session."""
+    before, begun = run.engine.last_batch_id(), -1
+
+    def resting() -> int:
+        nonlocal begun
+        if (last := run.engine.last_batch_id()) > begun:
+            begun = last
+            run.kafka.producer.send(run.topics.events, b"", key=WAKE_UP_KEY)
+            run.kafka.producer.flush()
+        return sum(not batch.called_sessions for batch in run.engine.batches(before))
+
+    run.wait("micro-batches without work", resting, 3)
 
 
 def measure_idle(run: Run, watched: Watched, count: int) -> dict[str, float]:

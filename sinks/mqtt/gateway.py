@@ -55,7 +55,14 @@ _FAILED: Final = CloseReason("the gateway failed", _GATEWAY, ReasonCode.IMPLEMEN
 
 
 class Gateway(CommandHost[DeviceSocket]):
-    """The connections of one gateway. Implements SocketHost (for sockets), OfferListener (for the router) and Drainable."""
+    """The connections of one gateway. Implements SocketHost (for sockets), OfferListener (for the router) and Drainable.
+
+    Args:
+        clock_ns: Numbers the connections, and judges whether a message has expired. Nanoseconds since 1970.
+        has_brokers_time: Returns True if all gateways have that clock.
+        tables: Those of routing.
+        look_up: Brings them up to the log, and answers whether they are.
+    """
 
     def __init__(
         self,
@@ -68,8 +75,6 @@ class Gateway(CommandHost[DeviceSocket]):
         tables: KnownTables = NO_TABLES,
         look_up: Callable[[Callable[[bool], None]], None] = lambda answer: answer(False),
     ) -> None:
-        """clock_ns: numbers the connections, and judges whether a message has expired. has_brokers_time: whether all gateways
-        have that clock. tables: those of routing. look_up: brings them up to the log, and answers whether they are."""
         holder = f"gateway {settings.host}:{settings.port}"
         topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
         super().__init__(ConnectionKind.GATEWAY, settings, log, counters, holder=holder, clock_ns=clock_ns, wake_ups_topic=topic)

@@ -188,10 +188,12 @@ class CheckpointLock:
 
     The JVM takes the lock because the JVM writes the checkpoint. It outlives a killed Python process for a moment, in which a
     second engine could write the same micro-batch. The kernel frees the lock of a dead JVM at once. That of a frozen one stays.
+
+    Args:
+        location: A local path. Open a checkpoint once: POSIX drops a lock when any descriptor of the file is closed.
     """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        """location: a local path. Open a checkpoint once: POSIX drops a lock when any descriptor of the file is closed."""
         jvm: Any = spark._jvm
         path = jvm.org.apache.hadoop.fs.Path(location)
         path.getFileSystem(spark._jsc.hadoopConfiguration()).mkdirs(path)
@@ -303,10 +305,13 @@ def logged_batch(files: CheckpointFiles, batch_id: int) -> LoggedBatch | None:
 
 
 class LoggedOffsets:
-    """The offset log of a stopped query. Raises SPARK_ERRORS, and on another Spark whatever Py4J raises."""
+    """The offset log of a stopped query. Raises SPARK_ERRORS, and on another Spark whatever Py4J raises.
+
+    Args:
+        location: The checkpoint.
+    """
 
     def __init__(self, spark: SparkSession, location: str) -> None:
-        """location: the checkpoint."""
         self._spark: Any = spark
         self._location = location
         self._files = CheckpointFiles(spark, location)

@@ -41,7 +41,14 @@ _SESSIONS_CURE: Final = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DamagedFile:
-    """name: within the checkpoint. damage, holds: for people. cure: what mends this file alone; None = only a copy does."""
+    """A file of a checkpoint that the next start needs and cannot use.
+
+    Attributes:
+        name: Within the checkpoint.
+        damage: What is wrong with it, for people.
+        holds: What it holds, for people.
+        cure: What mends this file alone; None = only a copy of the checkpoint does.
+    """
 
     name: str
     damage: str

@@ -120,13 +120,16 @@ class ReadLimits:
 
 
 class _Clock:
-    """A clock of Spark. Py4J shows the JVM the interface that the class `Java` names."""
+    """A clock of Spark. Py4J shows the JVM the interface that the class `Java` names.
+
+    Args:
+        pause: Waits so many milliseconds, or longer.
+    """
 
     class Java:
         implements = ("org.apache.spark.util.Clock",)
 
     def __init__(self, now_ms: Callable[[], int], pause: Callable[[int], None] = lambda wait_ms: None) -> None:
-        """pause: waits so many milliseconds, or longer."""
         self.getTimeMillis = now_ms
         self._pause = pause
 

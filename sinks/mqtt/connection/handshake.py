@@ -280,8 +280,12 @@ class Handshake:
         return [self.record, self.mark]
 
     def _mark_record(self, kept_s: int, *, has_left: bool = False) -> Append:
-        """kept_s: for how long the session surely lives, and, if the connection is over, until it has expired. Only settings
-        that are those of the engine can say so."""
+        """Makes the mark of this connection. Only settings that are those of the engine can say how long its session lives.
+
+        Args:
+            kept_s: For how long the session surely lives, in seconds.
+            has_left: The connection is over, so the session has expired after that time.
+        """
         registration = self.registration
         if not registration.knows_settings or self.accepted_expiry_s not in (None, self._granted_expiry_s):
             headers = [kept_header(0)]

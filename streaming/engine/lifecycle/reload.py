@@ -60,10 +60,14 @@ def _lost_owners(in_force: Settings, new: Settings) -> list[str]:
 
 
 class Reloader:
-    """Puts new settings in force, and logs what becomes of them."""
+    """Puts new settings in force, and logs what becomes of them.
+
+    Args:
+        settings: In force now.
+        pipeline_of: Makes the settings of the query.
+    """
 
     def __init__(self, settings: Settings, query: SessionsQuery, pipeline_of: Callable[[Settings], PipelineSettings]) -> None:
-        """settings: in force now. pipeline_of: makes the settings of the query."""
         self._settings = settings
         self._query = query
         self._pipeline_of = pipeline_of

@@ -146,7 +146,12 @@ class SessionsQuery:
         self._unreported += self._reader.new()
 
     def _start(self, pipeline: PipelineSettings, *, is_shortened: bool = False, is_planned_anew: bool = False) -> None:
-        """is_shortened: only the planned micro-batch is executed (streaming/engine/intake/set_aside.py)."""
+        """Starts the query.
+
+        Args:
+            is_shortened: Only the planned micro-batch is executed (streaming/engine/intake/set_aside.py).
+            is_planned_anew: See `SettingsLog.put_in_force`.
+        """
         settings = self._settings
         self._pipeline, self._is_shortened = pipeline, is_shortened
         if is_shortened:

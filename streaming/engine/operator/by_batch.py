@@ -38,10 +38,13 @@ class BatchSettings:
 
 
 class OperatorByBatch:
-    """The function for `applyInPandasWithState`; each task unpickles it as a `TaskOperator` with its micro-batch's settings."""
+    """The function for `applyInPandasWithState`; each task unpickles it as a `TaskOperator` with its micro-batch's settings.
+
+    Args:
+        deadlines: Gets those of the called sessions; None = nobody asks for them.
+    """
 
     def __init__(self, settings: BatchSettings, deadlines: Accumulator[Reports] | None = None) -> None:
-        """deadlines: see `operator_in_worker`."""
         self._settings = settings
         self._deadlines = deadlines
 

@@ -35,7 +35,12 @@ _SHARE: Final = 0.25
 
 
 class Pace:
-    """Pauses the query's thread between two micro-batches. Times are those of a monotonic clock, in milliseconds."""
+    """Pauses the query's thread between two micro-batches. Times are those of a monotonic clock, in milliseconds.
+
+    Args:
+        urgency: None = every record is urgent.
+        lazy_ms: How long other records may wait.
+    """
 
     def __init__(
         self,
@@ -47,7 +52,6 @@ class Pace:
         urgency: Urgency | None = None,
         lazy_ms: int = 0,
     ) -> None:
-        """urgency: None = every record is urgent."""
         self._arrivals = arrivals
         self._urgency = urgency
         self._lazy_ms = lazy_ms
@@ -84,7 +88,18 @@ class Pace:
 
 
 class PacedQuery:
-    """A query under our control from `start` on; `stop` or the end of a `with` stops it."""
+    """A query under our control from `start` on; `stop` or the end of a `with` stops it.
+
+    Intake, clock, urgency and timers outlive the query, for the next one of the same engine.
+
+    Args:
+        kafka_options: For kafka-python, bootstrap servers included.
+        intake: None = the limits of the start stay.
+        clock: None = the system's.
+        urgency: None = every record is urgent.
+        timers: None = nobody calls sessions whose deadline has come.
+        pop_reports: `ReportedDeadlines.pop` of this query.
+    """
 
     def __init__(
         self,
@@ -100,12 +115,6 @@ class PacedQuery:
         timers: SessionTimers | None = None,
         pop_reports: Callable[[], Reports] = dict,
     ) -> None:
-        """kafka_options: for kafka-python, bootstrap servers included. intake: None = the limits of the start stay.
-
-        clock: None = the system's. urgency: None = every record is urgent. timers: None = nobody calls sessions whose deadline
-        has come. Intake, clock, urgency and timers outlive the query, for the next one of the same engine.
-        pop_reports: ReportedDeadlines.pop of this query.
-        """
         self._query = query
         self._trigger_interval_ms = trigger_interval_ms
         self._idle_trigger_interval_ms = idle_trigger_interval_ms

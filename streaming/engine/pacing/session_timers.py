@@ -54,7 +54,15 @@ ReadStored = Callable[[int], Iterable[tuple[ClientId, Timer]]]
 
 
 class SessionTimers(BackgroundLoop):
-    """The timers of the sessions of one engine. They are called from `start` to the end of a `with`."""
+    """The timers of the sessions of one engine. They are called from `start` to the end of a `with`.
+
+    Args:
+        read_stored: Reads the stored deadlines; may take seconds, and raise SPARK_ERRORS.
+        now_ms: The clock of the sessions, in milliseconds since 1970.
+        longest_pause_ms: After it a resting query gets a record for no session.
+        hurry: Ends a pause of the query.
+        cancel: Interrupts a `read_stored`.
+    """
 
     _join_s = 10.0
 
@@ -70,7 +78,6 @@ class SessionTimers(BackgroundLoop):
         cancel: Callable[[], None] = lambda: None,
         monotonic_s: Callable[[], float] = time.monotonic,
     ) -> None:
-        """now_ms: the clock of the sessions. hurry: ends a pause of the query. cancel: interrupts a `read_stored`."""
         super().__init__("inflight-timers", cancel)
         self._index = index
         self._log = log

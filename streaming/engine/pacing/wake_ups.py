@@ -48,13 +48,14 @@ class Urgency(Protocol):
 class WakeUpReader(BackgroundLoop):
     """Urgency by the wake-ups of gateways, read on a thread from `start` to the end of a `with`.
 
-    all_send: says that every gateway and bridge sends wake-ups. Called often, on any thread.
+    Args:
+        client_options: For kafka-python, bootstrap servers included.
+        all_send: Says that every gateway and bridge sends wake-ups. Called often, on any thread.
     """
 
     _join_s = 5.0
 
     def __init__(self, client_options: Mapping[str, Any], topic: str, all_send: Callable[[], bool]) -> None:
-        """client_options: for kafka-python, bootstrap servers included."""
         super().__init__("inflight-wake-ups")
         self._options = client_options
         self._topic = topic
