@@ -42,7 +42,11 @@ _deaths: Final = msgspec.json.Decoder(list[DeathJson])
 
 
 class KafkaRecord(Protocol):
-    """The part of kafka-python's ConsumerRecord that is used here. timestamp: ms since 1970."""
+    """The part of kafka-python's ConsumerRecord that is used here.
+
+    Attributes:
+        timestamp: In ms since 1970.
+    """
 
     topic: str
     partition: int

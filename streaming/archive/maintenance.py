@@ -32,7 +32,11 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class Maintenance:
-    """Runs when it is due, first an hour after the start. locations: those of the tables, by name."""
+    """Runs when it is due, first an hour after the start.
+
+    Args:
+        locations: The locations of the tables, by name.
+    """
 
     def __init__(self, tables: Sequence[TableSpec], locations: Mapping[str, str], settings: "ArchiveSettings") -> None:
         self._tables = tables
@@ -41,7 +45,11 @@ class Maintenance:
         self._due_s: float | None = None
 
     def run_if_due(self, spark: SparkSession, *, now_s: float) -> bool:
-        """Runs if it is due and returns whether it ran. now_s: seconds since 1970."""
+        """Runs if it is due and returns whether it ran.
+
+        Args:
+            now_s: In seconds since 1970.
+        """
         if self._due_s is None:
             self._due_s = now_s + _INTERVAL_S
         if now_s < self._due_s:

@@ -127,7 +127,11 @@ def read_records(settings: "Settings", spark: SparkSession) -> DataFrame:
 
 
 class MicroBatchWriter:
-    """The function for `foreachBatch`. locations: those of all tables, by name."""
+    """The function for `foreachBatch`.
+
+    Args:
+        locations: The locations of all tables, by name.
+    """
 
     def __init__(
         self,

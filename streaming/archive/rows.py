@@ -38,7 +38,12 @@ _plain_ledger: Final = msgspec.json.Decoder(list[LedgerRow])
 
 
 def _ledger_columns(of: SparkCells | PlainCells, row: Cell, index: Cell) -> dict[str, Cell]:
-    """Returns the columns of an element of the record's array. row: by the fields of LedgerRow. index: its place."""
+    """Returns the columns of an element of the record's array.
+
+    Args:
+        row: The element, by the fields of LedgerRow.
+        index: Its place in the array.
+    """
     return {
         "client_id": of.first(row["client_id"], of.key, ""),
         "message_id": row["message_id"],
@@ -86,7 +91,11 @@ def _dead_letter_columns(of: SparkCells | PlainCells) -> dict[str, Cell]:
 
 
 def _receipt_columns(of: SparkCells | PlainCells, receipt: Cell) -> dict[str, Cell]:
-    """Returns the columns of a receipt. receipt: by the fields of Receipt, all null for what is no receipt."""
+    """Returns the columns of a receipt.
+
+    Args:
+        receipt: By the fields of Receipt, all null for what is no receipt.
+    """
     outcome_ms = of.time_or(receipt["outcome_ms"], of.time_ms)
     accepted_ms = of.time_or(receipt["accepted_ms"], None)
     return {
@@ -175,7 +184,11 @@ def bound_table(names: Sequence[str]) -> Column:
 
 
 def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
-    """Makes each record a row. events_topic: ids that begin with it are the engine's, and end with the offset of the event."""
+    """Makes each record a row.
+
+    Args:
+        events_topic: Ids that begin with it are the engine's, and end with the offset of the event.
+    """
     of = SparkCells()
     inflight_id = F.coalesce(of.header(uplink.INFLIGHT_ID), of.position())
     event_offset = F.when(
@@ -242,7 +255,8 @@ def _record_hash() -> Column:
 def _select(records: DataFrame, spec: TableSpec, columns: dict[str, Column], *, day_of: str) -> DataFrame:
     """Returns the columns of `spec` in their order; those that are not given have the same name in `records`.
 
-    day_of: The column, in ms since 1970, whose day is the column `date`.
+    Args:
+        day_of: The column, in ms since 1970, whose day is the column `date`.
     """
     columns = columns | {PARTITION: F.to_date(F.timestamp_millis(columns[day_of]))}
     cells = (columns.get(column.name, F.col(column.name)).cast(column.sql_type).alias(column.name) for column in spec.columns)
