@@ -52,10 +52,14 @@ class HeldMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldSession:
-    """The contents of a session. subscriptions, queue: the first ones. scheduled: the first that wait for their `deliver-at`.
+    """The contents of a session.
 
-    has_connected: A client has connected, and its session has not ended since. lease_id: of the gateway or bridge that holds the
-    connection. protocol_version, send_quota, lease_id: None = not connected.
+    Attributes:
+        has_connected: A client has connected, and its session has not ended since.
+        lease_id: The lease of the gateway or bridge that holds the connection; None = not connected.
+        protocol_version, send_quota: None = not connected.
+        subscriptions, queue: The first ones.
+        scheduled: The first that wait for their `deliver-at`.
     """
 
     has_connected: bool
@@ -76,7 +80,12 @@ class HeldSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredClient:
-    """A client in the checkpoint. summary: a row of `HistorySession.sessions`. session: None = cannot be shown, see `why_not`."""
+    """A client in the checkpoint.
+
+    Attributes:
+        summary: A row of `HistorySession.sessions`.
+        session: None = it cannot be shown, see `why_not`.
+    """
 
     summary: dict[str, Any]
     session: HeldSession | None

@@ -34,7 +34,11 @@ class DeadLetters:
         matches: Callable[[Row], bool] | None = None,
         payload_bytes: int | None = None,
     ) -> list[dict[str, Any]]:
-        """Returns the newest first, at most `limit`. payload_bytes: cuts each payload; None = all of it."""
+        """Returns the newest first, at most `limit`.
+
+        Args:
+            payload_bytes: Cuts each payload; None = all of it.
+        """
         if where is None or matches is not None:
             found = plain_letters.listed(self._source, limit=limit, matches=matches, payload_bytes=payload_bytes)
             if found is not None:
@@ -56,7 +60,11 @@ class DeadLetters:
     def candidates(
         self, options: replay.ReplayOptions, matches: Callable[[Row], bool] | None = None, *, limit: int | None = None
     ) -> Iterable[dict[str, Any]]:
-        """Returns what a replay considers, oldest first, with `skip`: None = to be sent. limit: how many Spark reads."""
+        """Returns what a replay considers, oldest first, with `skip`: None = to be sent.
+
+        Args:
+            limit: How many Spark reads.
+        """
         if options.where is None or matches is not None:
             found = plain_letters.candidates(self._source, options, matches)
             if found is not None:

@@ -23,9 +23,13 @@ def is_table(table: Path) -> bool:
 
 
 def rows_with(table: Path, column: str, value: str, columns: list[str] | None = None) -> list[dict[str, Any]]:
-    """Returns all rows of the newest version with this value in a text column.
+    """Returns all rows of the newest version with this value in a text column. Times have their zone, UTC.
 
-    columns: Those that the table has are returned; None = all. Times have their zone, UTC. Raises UnsupportedTable.
+    Args:
+        columns: Those that the table has are returned; None = all.
+
+    Raises:
+        UnsupportedTable: The library cannot read the table.
     """
     for attempt in range(1, _ATTEMPTS + 1):
         try:

@@ -28,7 +28,11 @@ class LiveSessions:
         self._jars = jars
 
     def longest(self, *, limit: int, prefix: str = "") -> list[dict[str, Any]]:
-        """Returns rows of `inflight sessions`, the longest queues first. prefix: how their client ids begin."""
+        """Returns rows of `inflight sessions`, the longest queues first.
+
+        Args:
+            prefix: How their client ids begin.
+        """
         answer = self.ask("sessions", limit=limit, prefix=prefix)
         if answer is not None:
             found: list[dict[str, Any]] = answer["sessions"]

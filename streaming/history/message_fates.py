@@ -32,7 +32,11 @@ class Whereabouts(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageFate:
-    """The fate of a message with one client. sentence: for people, without a full stop."""
+    """The fate of a message with one client.
+
+    Attributes:
+        sentence: For people, without a full stop.
+    """
 
     client_id: str
     whereabouts: Whereabouts
@@ -57,9 +61,12 @@ _PLACES = {
 
 
 def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
-    """Returns what has become of the message, for each of its clients. steps: oldest first.
+    """Returns what has become of the message, for each of its clients.
 
     A publication that no client got has one fate, without a client.
+
+    Args:
+        steps: Oldest first.
     """
     newest: dict[str, TraceStep] = {}
     for step in steps:

@@ -19,7 +19,11 @@ def beginning_of(payload: bytes, most_bytes: int) -> str:
 
 
 def payload_of(document: Mapping[str, Any], *, whole: bool) -> str:
-    """Returns the payload as text, or its bytes in hexadecimal. whole: False = at most 24 of them."""
+    """Returns the payload as text, or its bytes in hexadecimal.
+
+    Args:
+        whole: False = at most 24 bytes in hexadecimal.
+    """
     text = document.get("payload_text")
     if isinstance(text, str) and text.isprintable():
         return text

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerStep:
-    """A row of the ledger. message_id: None for what happened to the session itself."""
+    """A row of the ledger.
+
+    Attributes:
+        message_id: None for what happened to the session itself.
+    """
 
     message_id: str | None
     step: TraceStep
@@ -27,7 +31,11 @@ class LedgerStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecentSteps:
-    """Rows of the ledger, newest first. source: where they are from and how far back it reaches, for people."""
+    """Rows of the ledger, newest first.
+
+    Attributes:
+        source: Where they are from and how far back it reaches, for people.
+    """
 
     steps: tuple[LedgerStep, ...]
     source: str

@@ -81,7 +81,11 @@ class ReplayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayLetter:
-    """A dead letter that will be sent. client_id: to whom."""
+    """A dead letter that will be sent.
+
+    Attributes:
+        client_id: The client to which it will be sent.
+    """
 
     dead_letter_id: str
     client_id: str
@@ -123,7 +127,11 @@ def candidates(history: HistorySession, options: ReplayOptions, *, limit: int | 
 def with_skip(
     document: dict[str, Any], options: ReplayOptions, ledger_since_ms: int | None, *, is_newest: bool, was_replayed: bool
 ) -> dict[str, Any]:
-    """Returns a dead letter with `skip`. ledger_since_ms: replays before this time are not known; None = all are known."""
+    """Returns a dead letter with `skip`.
+
+    Args:
+        ledger_since_ms: Replays before this time, in ms since 1970, are not known; None = all are known.
+    """
     rules = (
         (not is_newest, SkipReason.SUPERSEDED),
         (was_replayed and not options.again, SkipReason.REPLAYED_BEFORE),
@@ -136,7 +144,11 @@ def with_skip(
 
 
 def letters(documents: Iterable[dict[str, Any]], options: ReplayOptions, count: ReplayCount) -> Iterator[ReplayLetter]:
-    """Yields what is to be sent, and counts all documents in `count`. documents: of `candidates`."""
+    """Yields what is to be sent, and counts all documents in `count`.
+
+    Args:
+        documents: The result of `candidates`.
+    """
     for document in documents:
         count.matched += 1
         if document["skip"] is not None:

@@ -32,7 +32,11 @@ def purgeable_clients(history: HistorySession, condition: str) -> Iterator[str]:
 def send_requests(producer: Any, topic: str, client_ids: Iterable[str], request: SessionRequest) -> int:
     """Sends the request for each client; returns how many, when Kafka has confirmed all. A repeated request has no effect.
 
-    producer: Has kafka-python's `send(topic, key=, value=)` and futures. Raises kafka.errors.KafkaError.
+    Args:
+        producer: Has kafka-python's `send(topic, key=, value=)` and futures.
+
+    Raises:
+        kafka.errors.KafkaError: Kafka does not confirm a request.
     """
     value, count = encode_event(request), 0
     waiting = iter(client_ids)

@@ -65,13 +65,19 @@ class HistorySession:
     def table(self, name: str, *, containing: str | None = None) -> DataFrame:
         """Returns a table of the source, with `payload_text` where it has payloads; the same for all questions of this session.
 
-        containing: See `Source.table`. Raises what the source raises.
+        Raises what the source raises.
+
+        Args:
+            containing: See `Source.table`.
         """
         found = self.source.table(self.spark, name, containing=containing)
         return _with_text(found) if "payload" in found.columns else found
 
     def sessions(self, *, blobs: bool = False) -> DataFrame:
-        """Returns the live sessions. blobs: adds their stored form in `version` and `blob`.
+        """Returns the live sessions.
+
+        Args:
+            blobs: Adds their stored form in `version` and `blob`.
 
         Raises:
             NoArchive: There is no checkpoint.
@@ -88,7 +94,11 @@ class HistorySession:
             ) from error
 
     def longest_queues(self, *, limit: int, prefix: str = "") -> list[dict[str, Any]]:
-        """Returns rows of `sessions`, the longest queues first. prefix: how their client ids begin. Raises NoArchive."""
+        """Returns rows of `sessions`, the longest queues first. Raises NoArchive.
+
+        Args:
+            prefix: How their client ids begin.
+        """
         return self.collected(longest_queues(self.sessions(), limit=limit, prefix=prefix))
 
     def session_stats(self) -> SessionStats:

@@ -25,7 +25,8 @@ _WARNING: Final = b"WARNING: Using incubator modules: jdk.incubator.vector\n"
 def history_spark(settings: "Settings", jars: SparkJars, *, brief: bool = False) -> SparkSession:
     """Starts Spark, which takes about five seconds. The caller stops it.
 
-    brief: The answer is small, so Java does not spend a third of the time on optimising code.
+    Args:
+        brief: The answer is small, so Java does not spend a third of the time on optimising code.
     """
     engine = settings.engine
     spark_settings = SparkSettings(

@@ -29,8 +29,11 @@ _FINISHED: Final = Transition.FINISHED.value
 class TraceStep:
     """A thing that happened to the message.
 
-    client_id: Of `published`: the device that published it; empty = a backend did.
-    time_ms: Since 1970; a record may name any time. packet_id, outcome: None = does not apply. attempt: 0 = does not apply.
+    Attributes:
+        time_ms: In ms since 1970; a record may name any time.
+        client_id: For the step `published`, the device that published it; empty = a backend did.
+        attempt: 0 = does not apply.
+        packet_id, outcome: None = does not apply.
     """
 
     time_ms: int

@@ -21,7 +21,11 @@ _IN_WINDOW: Final = ("sent", "fast_sent", "resent", "replayed", "pubrec", "pubre
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstClient:
-    """A client with many resends or dead letters. latency_p99_ms: of its deliveries; None = it had none."""
+    """A client with many resends or dead letters.
+
+    Attributes:
+        latency_p99_ms: The latency of its deliveries; None = it had none.
+    """
 
     client_id: str
     resends: int

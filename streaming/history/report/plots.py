@@ -45,7 +45,11 @@ STYLE: Final = {
 
 
 def plot(name: str, report: Report) -> str:
-    """Returns a plot as an SVG element for the page. name: flow, latency, depth, dead_letters or worst."""
+    """Returns a plot as an SVG element for the page.
+
+    Args:
+        name: `flow`, `latency`, `depth`, `dead_letters` or `worst`.
+    """
     draw = {"flow": _flow, "latency": _latency, "depth": _depth, "dead_letters": _dead_letters, "worst": _worst}[name]
     return _drawn(name.replace("_", " "), draw, report)
 

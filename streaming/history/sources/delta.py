@@ -29,7 +29,11 @@ DEAD_LETTER_COLUMNS: Final = [
 
 
 class DeltaSource:
-    """The tables of the archive. jars: needed by `of_message` for tables that only Spark can read."""
+    """The tables of the archive.
+
+    Args:
+        jars: Needed by `of_message` for tables that only Spark can read.
+    """
 
     def __init__(
         self, settings: "Settings", limits: SourceLimits | None = None, jars: Callable[[], SparkJars] | None = None

@@ -29,7 +29,11 @@ _MANY: Final = 200_000
 
 
 class KafkaSource:
-    """The topics of Kafka. on_progress: called repeatedly with (records read, records to read) while `of_message` reads."""
+    """The topics of Kafka.
+
+    Args:
+        on_progress: Called repeatedly with (records read, records to read) while `of_message` reads.
+    """
 
     def __init__(
         self, settings: "Settings", limits: SourceLimits, on_progress: Callable[[int, int], None] = lambda done, total: None

@@ -20,7 +20,8 @@ class CutReason(StrEnum):
 class OffsetRange:
     """Records of one partition, with the offsets start … end - 1.
 
-    complete_since_ms: No record that is newer is missing, ms since 1970; None = no record at all is missing.
+    Attributes:
+        complete_since_ms: No record that is newer is missing, ms since 1970; None = no record at all is missing.
     """
 
     topic: str

@@ -59,7 +59,11 @@ class KafkaReader:
         return self._with_times(newest(found, limits.max_records))
 
     def records(self, ranges: Sequence[OffsetRange], on_progress: Callable[[int, int], None]) -> Iterator[Any]:
-        """Yields kafka-python's records, in order within each partition. on_progress: called repeatedly with (read, all)."""
+        """Yields kafka-python's records, in order within each partition.
+
+        Args:
+            on_progress: Called repeatedly with (read, all).
+        """
         ends = {TopicPartition(one.topic, one.partition): one.end for one in ranges if one.count}
         total = sum(one.count for one in ranges)
         self._seek(ranges)

@@ -31,8 +31,10 @@ _REPLAYED: Final = REPLAYED.encode()
 class RowsOfMessage:
     """Collects the rows of one message in `rows`.
 
-    client_id: None = of every client. generation: That of the topic `messages`, which the sessions give to messages without an
-    id of their own; None = they read another topic of that name.
+    Args:
+        client_id: None = of every client.
+        generation: The generation of the topic `messages`, which the sessions give to messages without an id of their own;
+            None = they read another topic of that name.
     """
 
     def __init__(self, message_id: str, topics: "TopicSettings", client_id: str | None, *, generation: int | None = 0) -> None:

@@ -30,9 +30,11 @@ def source_of(
     jars: Callable[[], SparkJars],
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Source:
-    """Returns the chosen source. jars: See DeltaSource. on_progress: See KafkaSource.
+    """Returns the chosen source. AUTO reads the archive together with the records that are newer than it.
 
-    AUTO reads the archive together with the records that are newer than it.
+    Args:
+        jars: See DeltaSource.
+        on_progress: See KafkaSource.
     """
     ledger = local_table(settings.tables_location, LEDGER)
     # Only tables on this machine can be looked for; whether there are others, the configuration says.

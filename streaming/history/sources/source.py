@@ -73,7 +73,8 @@ class Source(Protocol):
     def table(self, spark: "SparkSession", name: str, *, containing: str | None = None) -> "DataFrame":
         """Returns a table of the archive with all its columns; of `dead_letters` the rows of the limits' client.
 
-        containing: The question needs only rows with this text; the answer may have others.
+        Args:
+            containing: The question needs only rows with this text; the answer may have others.
         """
 
     def plain_letters(self) -> Iterator[Row] | None:
