@@ -32,7 +32,11 @@ class WhatIfAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """The newest answer. policy: the text of the other settings; empty = the present ones."""
+    """The newest answer.
+
+    Attributes:
+        policy: The text of the other settings; empty = the present ones.
+    """
 
     asked_ms: int
     policy: str

@@ -23,7 +23,11 @@ class LeftOut(StrEnum):
 
 
 class Example(msgspec.Struct, kw_only=True):
-    """A message that ends otherwise, or a client that is left out. before: the ledger's word for a client that is left out."""
+    """A message that ends otherwise, or a client that is left out.
+
+    Attributes:
+        before: For a client that is left out, the outcomes of the message in the ledger.
+    """
 
     client_id: ClientId
     message_id: MessageId
@@ -120,7 +124,11 @@ class Comparison(msgspec.Struct, kw_only=True):
         self._group(group).add(tally)
 
     def count_flow(self, before: RunResult, after: RunResult, *, since_ms: int, width_ms: int) -> None:
-        """Adds the times at which messages ended. width_ms: of a part of the period."""
+        """Adds the times at which messages ended.
+
+        Args:
+            width_ms: The length of a part of the period.
+        """
         for result in (before, after):
             for at_ms, outcome in result.ended_ms:
                 part = max(0, at_ms - since_ms) // width_ms

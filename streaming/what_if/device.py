@@ -28,7 +28,11 @@ Answer: TypeAlias = PubAckReceived | PubRecReceived | PubCompReceived
 
 
 class TimedAnswer(NamedTuple):
-    """An answer of the log. after_ms: since the first transmission on that connection."""
+    """An answer of the log.
+
+    Attributes:
+        after_ms: The time since the first transmission on that connection.
+    """
 
     answer: Answer
     after_ms: int

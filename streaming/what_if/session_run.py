@@ -36,7 +36,11 @@ class Close(NamedTuple):
 
 
 class Sent(NamedTuple):
-    """A first transmission. qos: 0 = a PUBREL."""
+    """A first transmission.
+
+    Attributes:
+        qos: 0 = a PUBREL.
+    """
 
     contact: Contact
     qos: int
