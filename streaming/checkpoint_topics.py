@@ -35,8 +35,11 @@ _log: Final = structlog.get_logger(__name__)
 class CheckpointUse:
     """A query's use of its topics: it reads them into its checkpoint.
 
-    lost: what is gone with the records, for people. cure: what to do if its topics were made anew or have lost records.
-    accept: how to go on without the records that are gone; empty = not at all. is_loss_accepted: that was chosen.
+    Attributes:
+        lost: What is gone with the records, for people.
+        cure: What to do if its topics were made anew or have lost records.
+        accept: How to go on without the records that are gone; empty = not at all.
+        is_loss_accepted: Going on without these records was chosen.
     """
 
     lost: str
@@ -49,7 +52,9 @@ class CheckpointUse:
 class GoneRecords:
     """Records of a partition that Kafka has deleted and a checkpoint has not read: from `first` on, `end` is the oldest left.
 
-    is_recreated: They went with a topic that was deleted. Nobody knows where it ended: `end` is the least that it can have been.
+    Attributes:
+        is_recreated: They went with a topic that was deleted. Nobody knows where it ended: `end` is the least that it can have
+            been.
     """
 
     topic: str
@@ -84,7 +89,12 @@ class TopicBounds:
 
 
 class TopicIds(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of the file. cluster: id of Kafka. topics: ids by name. An empty id is unknown, and equal to any other."""
+    """The content of the file. An empty id is unknown, and equal to any other.
+
+    Attributes:
+        cluster: The id of Kafka.
+        topics: The ids of the topics, by name.
+    """
 
     cluster: str = ""
     topics: dict[str, str] = msgspec.field(default_factory=dict)
@@ -98,7 +108,14 @@ class TopicIds(msgspec.Struct, frozen=True, kw_only=True):
 def check_checkpoint_topics(files: CheckpointFiles, settings: "Settings", report: TopicReport, use: CheckpointUse) -> None:
     """Compares a checkpoint with the topics in Kafka. Call it before the query starts. A new checkpoint fits all.
 
-    report: of the topics that exist. Raises TopicsReplaced, RecordsGone, DamagedCheckpoint, KafkaUnreachable.
+    Args:
+        report: The report of the topics that exist.
+
+    Raises:
+        TopicsReplaced: The offsets are not those of the topics, which were made anew or have lost their newest records.
+        RecordsGone: Kafka no longer has records that the checkpoint has not read.
+        DamagedCheckpoint: A file of the checkpoint is damaged.
+        KafkaUnreachable: Kafka does not answer, or refuses.
     """
     read = planned_offsets(files)
     recorded_generations(files)

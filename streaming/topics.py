@@ -82,10 +82,15 @@ _OF_ROUTING: Final = ("subscriptions", "publications", "retained")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicPlan:
-    """The wanted configuration of one topic. retention_ms: None = compacted. max_record_bytes: the largest record that Inflight
-    writes if it may. least_record_bytes: the topic must accept so much; records between the two are cut. min_insync_replicas:
-    None = as the brokers say. brokers_time: why a record has the time at which the broker got it, and not what its writer says.
-    is_ours: only Inflight uses the topic, so it may change its settings.
+    """The wanted configuration of one topic.
+
+    Attributes:
+        retention_ms: None = compacted.
+        max_record_bytes: The largest record that Inflight writes if it may.
+        least_record_bytes: The topic must accept so much; records between the two are cut.
+        min_insync_replicas: None = as the brokers say.
+        brokers_time: Why a record has the time at which the broker got it, and not what its writer says.
+        is_ours: Only Inflight uses the topic, so it may change its settings.
     """
 
     name: str
@@ -115,8 +120,9 @@ class TopicPlan:
 class ActualTopic:
     """The present configuration of one topic.
 
-    configs: all of Kafka's topic configuration, defaults included. topic_id: another one after a topic was deleted and made anew;
-    empty if the brokers have none (before Kafka 2.8).
+    Attributes:
+        configs: All of Kafka's topic configuration, defaults included.
+        topic_id: Another one after a topic was deleted and made anew; empty if the brokers have none (before Kafka 2.8).
     """
 
     name: str
@@ -382,7 +388,11 @@ def _describe(client: KafkaAdminClient, names: list[str]) -> dict[str, ActualTop
 
 
 def topic_id(description: Mapping[str, Any]) -> str:
-    """Returns the id of a topic; empty if the brokers have none. description: an element of kafka-python's `describe_topics`."""
+    """Returns the id of a topic; empty if the brokers have none.
+
+    Args:
+        description: An element of kafka-python's `describe_topics`.
+    """
     found = description.get("topic_id")
     return "" if found is None or str(found) == _NO_TOPIC_ID else str(found)
 

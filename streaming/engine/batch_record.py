@@ -43,7 +43,11 @@ _log: Final = structlog.get_logger(__name__)
 
 
 def batch_row(batch: LoggedBatch, before: LoggedBatch | None) -> LedgerRow | None:
-    """Returns the row of a micro-batch; None if it read nothing. before: the one before it; None = it is the first."""
+    """Returns the row of a micro-batch; None if it read nothing.
+
+    Args:
+        before: The micro-batch before it; None = it is the first.
+    """
     starts = {} if before is None else before.ends
     read: OffsetsRead = {}
     for topic, ends in batch.ends.items():

@@ -67,7 +67,11 @@ def write_records(settings: Settings, records: Iterable[SinkRecord]) -> None:
 
 
 def require_right_clock(skew_s: float) -> None:
-    """Raises EngineClockOff if messages and sessions would end by a wrong time. skew_s: see `write_wake_up`."""
+    """Raises EngineClockOff if messages and sessions would end by a wrong time.
+
+    Args:
+        skew_s: The result of `write_wake_up`, in seconds.
+    """
     if abs(skew_s) > _MAX_SKEW_S:
         raise EngineClockOff(
             f"{skew_text(skew_s)}. An engine that is ahead ends messages and sessions that should live; one that is behind does "

@@ -30,13 +30,18 @@ _TAIL_BYTES: Final = 65_536
 class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     """One micro-batch. Durations are milliseconds.
 
-    started: ISO 8601, UTC. duration_ms: the whole micro-batch, of which add_batch_ms is the work and the rest bookkeeping.
-    rows: records of Kafka. consumer_lag: records in Kafka that this micro-batch did not read, over all partitions.
-    clients_updated, clients_removed: sessions. state_bytes: of RocksDB's files, 0 where the state store does not report it.
-    end_offsets: by topic and partition, the first offset that was not read.
-    outcomes: receipts written, by outcome; empty where nothing counts them (streaming/engine/query.py).
-    parts_ms: parts of the micro-batch by Spark's names. resends: messages that were sent again, by trigger; counted like
-    outcomes. clients_quarantined: by this micro-batch (state/dead_letters/quarantine.py); counted like outcomes.
+    Attributes:
+        started: ISO 8601, UTC.
+        duration_ms: The whole micro-batch, of which `add_batch_ms` is the work and the rest bookkeeping.
+        rows: Records of Kafka.
+        consumer_lag: Records in Kafka that this micro-batch did not read, over all partitions.
+        clients_updated, clients_removed: Sessions.
+        state_bytes: The size of RocksDB's files, 0 where the state store does not report it.
+        end_offsets: By topic and partition, the first offset that was not read.
+        outcomes: Receipts written, by outcome; empty where nothing counts them (streaming/engine/query.py).
+        parts_ms: Parts of the micro-batch by Spark's names.
+        resends: Messages that were sent again, by trigger; counted like `outcomes`.
+        clients_quarantined: Sessions quarantined by this micro-batch (state/dead_letters/quarantine.py); counted like `outcomes`.
     """
 
     batch_id: int
@@ -77,7 +82,11 @@ class ProgressReader:
 
 
 def batch_progress(document: dict[str, Any]) -> BatchProgress:
-    """Reads Spark's StreamingQueryProgress. document: decoded JSON."""
+    """Reads Spark's StreamingQueryProgress.
+
+    Args:
+        document: Decoded JSON.
+    """
     operators: list[dict[str, Any]] = document.get("stateOperators") or []
     durations = document["durationMs"]
     counts = dict(document.get("observedMetrics", {}).get(OUTCOMES) or {})

@@ -117,7 +117,8 @@ def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
 def sessions(records: DataFrame, settings: PipelineSettings, function: Function | None = None) -> DataFrame:
     """Transforms records of Kafka into the columns of Kafka's sink: topic, key, value, headers, partition.
 
-    function: another state operator instead of the session's (the benchmark's trivial one).
+    Args:
+        function: Another state operator instead of the session's (the benchmark's trivial one).
     """
     return (
         source_records(records, settings)

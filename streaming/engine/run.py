@@ -100,11 +100,18 @@ def run_engine(
 
     A running micro-batch is finished if that takes at most ten seconds; otherwise the next start executes it again.
 
-    jars: None under spark-submit, which brings them. health: to be watched from outside. standby: given = wait for an engine that
-    works on the checkpoint, and take over when it is gone. accept_loss: go on without unread records that are gone.
-    new_settings: called often; None = nothing is new. on_ready: called once, when devices get answers. on_progress: called after
-    every micro-batch. The others are called on other threads: on_leases about once a second, on_lag every few seconds with the
-    waiting records by topic and those that open transactions hold back, on_session_stats after each collection.
+    Args:
+        jars: None under spark-submit, which brings them.
+        on_ready: Called once, when devices get answers.
+        on_progress: Called after every micro-batch.
+        on_leases: Called about once a second, on another thread.
+        on_lag: Called every few seconds, on another thread, with the waiting records by topic, and with those that open
+            transactions hold back.
+        on_session_stats: Called after each collection, on another thread.
+        new_settings: Called often; None = nothing is new.
+        health: To be watched from outside.
+        standby: If given, waits for an engine that works on the checkpoint, and takes over when it is gone.
+        accept_loss: Goes on without unread records that are gone.
 
     Raises:
         UnsafeTopics, KafkaUnreachable, CheckpointInUse, NewerCheckpoint, CheckpointMismatch, EngineRuns, UnreadableSettings,
@@ -254,7 +261,10 @@ def _follow(
 ) -> None:
     """Supervises the query until `stop`, then stops it. Raises what ends the engine.
 
-    checks: called often, whatever the query does. observers: called for each micro-batch. first_batch: called after the first.
+    Args:
+        checks: Called often, whatever the query does.
+        observers: Called for each micro-batch.
+        first_batch: Called after the first micro-batch.
     """
 
     def report_batches() -> bool:

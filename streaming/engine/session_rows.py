@@ -8,9 +8,13 @@ from streaming.spark_internals.state_rows import state_rows
 
 
 def session_rows(spark: SparkSession, checkpoint: str, *, blobs: bool = False) -> DataFrame:
-    """Returns the sessions of the newest committed state. blobs: adds their stored form in `version` and `blob`.
+    """Returns the sessions of the newest committed state.
 
-    Raises SPARK_ERRORS if the checkpoint cannot be read; before the first micro-batch it never can.
+    Args:
+        blobs: Adds their stored form in `version` and `blob`.
+
+    Raises:
+        SPARK_ERRORS: The checkpoint cannot be read; before the first micro-batch it never can.
     """
     return state_rows(spark, checkpoint).select(
         *("client_id", "connected", "inflight", "queued", "queued_bytes"),
@@ -24,7 +28,11 @@ def session_rows(spark: SparkSession, checkpoint: str, *, blobs: bool = False) -
 
 
 def longest_queues(rows: DataFrame, *, limit: int, prefix: str = "") -> DataFrame:
-    """Returns the sessions with the longest queues first. prefix: how their client ids begin."""
+    """Returns the sessions with the longest queues first.
+
+    Args:
+        prefix: How their client ids begin.
+    """
     chosen = rows.where(F.startswith(F.col("client_id"), F.lit(prefix))) if prefix else rows
     return chosen.orderBy("queued", "inflight", "client_id", ascending=[False, False, True]).limit(limit)
 

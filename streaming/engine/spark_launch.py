@@ -20,7 +20,8 @@ def launch_engine_jvm(settings: Settings, jars: SparkJars | None) -> None:
 def launch_spark_jvm(settings: SparkSettings, jars: SparkJars | None, *, stderr: int | None = None) -> dict[str, str]:
     """Starts the JVM unless this process has one, and returns all settings of Spark. It ends with this process.
 
-    jars, stderr: those of `spark_session`.
+    Args:
+        jars, stderr: See `spark_session`.
     """
     # PySpark reads only the environment; without this the workers run whatever `python3` is.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)

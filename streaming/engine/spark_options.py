@@ -68,8 +68,10 @@ class SparkSettings:
 class SparkJars:
     """The jars of Spark's JVM besides those that PySpark ships.
 
-    connectors: the jars of Kafka and Delta. local_fs: BareLocalFileSystem, which Spark needs before other jars are added.
-    java_options: for a JVM on this machine.
+    Attributes:
+        connectors: The jars of Kafka and Delta.
+        local_fs: BareLocalFileSystem, which Spark needs before other jars are added.
+        java_options: For a JVM on this machine.
     """
 
     connectors: tuple[Path, ...]
@@ -78,7 +80,11 @@ class SparkJars:
 
 
 def engine_spark_settings(settings: Settings, *, is_submitted: bool) -> SparkSettings:
-    """Returns the settings of an engine's Spark. is_submitted: spark-submit decides the master."""
+    """Returns the settings of an engine's Spark.
+
+    Args:
+        is_submitted: True under spark-submit, which decides the master.
+    """
     engine = settings.engine
     return SparkSettings(
         checkpoint_location=settings.checkpoint_location,
@@ -136,7 +142,11 @@ def launch_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def temporary_options(directory: Path, java_options: str) -> dict[str, str]:
-    """Returns the options by which Spark on this machine uses a directory for temporary files. java_options: follow ours."""
+    """Returns the options by which Spark on this machine uses a directory for temporary files.
+
+    Args:
+        java_options: Options that follow ours.
+    """
     # The sockets of Python workers are in it, too, unless their paths would be longer than the system allows.
     is_too_long = len(os.fsencode(directory)) > _MAX_SOCKET_DIRECTORY_BYTES
     sockets = {"spark.python.unix.domain.socket.dir": tempfile.gettempdir()} if is_too_long else {}

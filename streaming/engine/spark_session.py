@@ -9,14 +9,20 @@ from streaming.spark_internals.jvm import connect_jvm
 
 
 def start_spark(settings: Settings, jars: SparkJars | None) -> SparkSession:
-    """Starts Spark for an engine. jars: None under spark-submit, which then decides the master, too."""
+    """Starts Spark for an engine.
+
+    Args:
+        jars: None under spark-submit, which then decides the master, too.
+    """
     return spark_session(engine_spark_settings(settings, is_submitted=jars is None), jars)
 
 
 def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: int | None = None) -> SparkSession:
     """Starts Spark, which takes some seconds. A process has one session: a second call with other settings gets the first JVM.
 
-    jars: None under spark-submit, which brings them. stderr: a file descriptor for the JVM's standard error; None = ours.
+    Args:
+        jars: None under spark-submit, which brings them.
+        stderr: A file descriptor for the JVM's standard error; None = ours.
     """
     options = launch_spark_jvm(settings, jars, stderr=stderr)
     connect_jvm()

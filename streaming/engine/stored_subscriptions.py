@@ -40,9 +40,12 @@ def announce_stored_subscriptions(
 ) -> None:
     """Writes the records unless this topic has them. Call it while no other engine runs.
 
-    lineage: of the checkpoint: sessions of an older copy may be back whose marks have ended.
+    Args:
+        lineage: The checkpoint's lineage: sessions of an older copy may be back whose marks have ended.
 
-    Raises SPARK_ERRORS if the checkpoint cannot be read, KafkaUnreachable if Kafka does not take the records.
+    Raises:
+        SPARK_ERRORS: The checkpoint cannot be read.
+        KafkaUnreachable: Kafka does not take the records.
     """
     topic, written = settings.topics.subscriptions, files.read(FILE)
     if not settings.routing.enabled:

@@ -357,7 +357,8 @@ class LoggedOffsets:
 def moved_line(line: str, ends: Offsets, recreated: Collection[str] = ()) -> str:
     """Returns a line of an entry of the offset log, with other offsets if it has those of a source.
 
-    recreated: topics whose partitions are other ones, so that none keeps its offset.
+    Args:
+        recreated: Topics whose partitions are other ones, so that none keeps its offset.
     """
     if not line.startswith("{") or not ends.keys() & (found := json.loads(line)).keys():
         return line

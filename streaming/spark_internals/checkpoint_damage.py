@@ -57,7 +57,12 @@ class DamagedFile:
 
 
 def check_damage(files: CheckpointFiles, *, cure: str = _SESSIONS_CURE, has_state: bool = True, thorough: bool = False) -> None:
-    """Raises DamagedCheckpoint. cure: what to do unless the files can be mended. The rest is as in `damaged_files`."""
+    """Raises DamagedCheckpoint if the next start needs a damaged file.
+
+    Args:
+        cure: What to do unless the files can be mended.
+        has_state, thorough: See `damaged_files`.
+    """
     found = list(damaged_files(files, has_state=has_state, thorough=thorough))
     if not found:
         return
@@ -144,7 +149,11 @@ def _damaged_partition(
 
 
 def _damaged_chain(files: CheckpointFiles, folder: str, base: int, version: int, *, thorough: bool) -> Iterator[DamagedFile]:
-    """Yields what is damaged of a snapshot and the changelogs after it. base: 0 = no snapshot."""
+    """Yields what is damaged of a snapshot and the changelogs after it.
+
+    Args:
+        base: The version of the snapshot; 0 = no snapshot.
+    """
     partition = folder.rpartition("/")[2]
     if base:
         holds = f"the sessions of state partition {partition} after micro-batch {base - 1}"

@@ -29,7 +29,11 @@ _LAUNCHER_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @dataclass(frozen=True, slots=True)
 class LaunchedJvm:
-    """A JVM of this process. folder: in it the JVM writes how to connect."""
+    """A JVM of this process.
+
+    Attributes:
+        folder: The JVM writes how to connect in it.
+    """
 
     process: "subprocess.Popen[bytes]"
     folder: Path
@@ -74,8 +78,9 @@ def quoted_java_option(option: str) -> str:
 def launch_jvm(options: Mapping[str, str], *, stderr: int | None = None) -> None:
     """Starts the JVM if this process has none, and does not wait for it.
 
-    `options` become flags, which every user of the machine can read. Secrets must not be among them.
-    stderr: a file descriptor for the JVM's standard error; None = ours.
+    Args:
+        options: They become flags, which every user of the machine can read. Secrets must not be among them.
+        stderr: A file descriptor for the JVM's standard error; None = ours.
     """
     global _launched
     if _launched is not None:

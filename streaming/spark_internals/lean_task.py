@@ -18,7 +18,8 @@ def replace_serializer_methods(
 ) -> str | None:
     """Gives the serializer of a task the two methods of `_LeanTask`. Returns why that is impossible, None if it is done.
 
-    task: the local variables of PySpark's `read_udfs`.
+    Args:
+        task: The local variables of PySpark's `read_udfs`.
     """
     serializer, conf = task["ser"], task["runner_conf"]
     if type(serializer) is not ApplyInPandasWithStateSerializer or task["num_udfs"] != 1 or not task.get("args_offsets"):

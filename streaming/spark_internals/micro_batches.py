@@ -33,7 +33,10 @@ _TIME_FIELD: Final = "triggerClock"
 class TopicRead:
     """The records that a micro-batch read from one topic.
 
-    records: how many. left: how many it knew of and did not read. end: by partition, the first offset that it did not read.
+    Attributes:
+        records: How many it read.
+        left: How many it knew of and did not read.
+        end: By partition, the first offset that it did not read.
     """
 
     records: int
@@ -43,7 +46,11 @@ class TopicRead:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommittedBatch:
-    """The newest micro-batch that has ended. did_something: it read records, or called a session."""
+    """The newest micro-batch that has ended.
+
+    Attributes:
+        did_something: It read records, or called a session.
+    """
 
     batch_id: int
     did_something: bool

@@ -12,7 +12,10 @@ _NAME: Final = "answers.json"
 class AnswersAddress(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file, which only its user can read.
 
-    port: on loopback. token: whoever sends it may ask. checkpoint: of the sessions that are told.
+    Attributes:
+        port: The port on loopback.
+        token: Whoever sends it may ask.
+        checkpoint: The checkpoint of the sessions that are told.
     """
 
     port: int

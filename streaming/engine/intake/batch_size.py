@@ -12,7 +12,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchBounds:
-    """The most that a micro-batch reads of each topic. largest_bytes: the size of the largest possible record."""
+    """The most that a micro-batch reads of each topic.
+
+    Attributes:
+        largest_bytes: The size of the largest possible record.
+    """
 
     max_records: int
     max_bytes: int
@@ -26,7 +30,11 @@ class BatchBounds:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
-    """Records that were measured together, up to the offset `end`. size_bytes: their sum, keys and headers included."""
+    """Records that were measured together, up to the offset `end`.
+
+    Attributes:
+        size_bytes: The sum of their sizes, keys and headers included.
+    """
 
     end: int
     size_bytes: int
@@ -36,8 +44,10 @@ class Chunk:
 class Waiting:
     """The unread records of one partition.
 
-    begin: the offset of the first. end: the offset after the last. chunks: measured from `begin` on, without a gap; the first may
-    begin before it.
+    Attributes:
+        begin: The offset of the first.
+        end: The offset after the last.
+        chunks: Measured from `begin` on, without a gap; the first may begin before it.
     """
 
     begin: int
@@ -54,7 +64,11 @@ class Waiting:
         return max(0, self.chunks[-1].end - self.begin) if self.chunks else 0
 
     def size_bytes(self, count: int, *, largest_bytes: int, unknown_bytes: int) -> int:
-        """Returns an upper bound for the size of the first `count` records. unknown_bytes: counted for an unmeasured one."""
+        """Returns an upper bound for the size of the first `count` records.
+
+        Args:
+            unknown_bytes: Counted for an unmeasured record.
+        """
         total, offset, last = 0, self.begin, self.begin + count
         for chunk in self.chunks:
             if offset >= last:

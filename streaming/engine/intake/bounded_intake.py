@@ -52,7 +52,8 @@ class BoundedIntake:
     def adjust(self, read: Mapping[str, TopicRead], set_limits: Callable[[Mapping[str, int]], None]) -> None:
         """Sets the limits of the next micro-batch with `set_limits`, which may raise. Never raises.
 
-        read: by topic, what the last micro-batch read.
+        Args:
+            read: What the last micro-batch read, by topic.
         """
         measures = any(self._may_be_more(topic, last) for topic, last in read.items())
         wanted = {topic: self._measured(topic, last) if measures else self._unseen(topic) for topic, last in read.items()}

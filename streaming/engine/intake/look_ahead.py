@@ -36,9 +36,10 @@ class LookAhead:
         """True if the last limit includes everything that waited."""
 
     def limit(self, begin: Mapping[int, int]) -> int:
-        """Returns how many records the next micro-batch may read. begin: the first unread offset by partition.
+        """Returns how many records the next micro-batch may read. Raises what `records` raises.
 
-        Raises what `records` raises.
+        Args:
+            begin: The first unread offset by partition.
         """
         largest_bytes = self._bounds.largest_bytes
         deadline_s = self._monotonic_s() + LONGEST_LOOK_S

@@ -23,7 +23,8 @@ _SAID: Final = re.compile(rf"{_ERROR} (\d+) (\S+)-(\d+)-(\d+);")
 def refused_if_newer(value: Column) -> Column:
     """Returns a column with the same value whose evaluation fails for an event of a newer version.
 
-    value: of a record of `inflight.events`, in a DataFrame with the columns of Kafka's source.
+    Args:
+        value: The value of a record of `inflight.events`, in a DataFrame with the columns of Kafka's source.
     """
     version, mark = F.substring(value, 1, 1), F.substring(value, 2, len(NEWER_MARK))
     is_newer = (mark == F.lit(NEWER_MARK)) & (version > F.lit(EVENTS_VERSION_BYTE))
@@ -37,7 +38,11 @@ def refused_if_newer(value: Column) -> Column:
 
 
 def newer_event(error: str) -> str | None:
-    """Returns a message for people if such an event ended the query, else None. error: Spark's text."""
+    """Returns a message for people if such an event ended the query, else None.
+
+    Args:
+        error: Spark's text.
+    """
     found = _SAID.search(error)
     if found is None:
         return None

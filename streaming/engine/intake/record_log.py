@@ -37,7 +37,8 @@ ReadRecords = Callable[[str, int, int, int], Iterator[RecordFacts]]
 def record_reader(client_options: Mapping[str, Any]) -> Iterator[ReadRecords]:
     """Yields a reader, whose ranges are read one after the other.
 
-    client_options: for kafka-python, bootstrap servers included.
+    Args:
+        client_options: For kafka-python, bootstrap servers included.
     """
     with closing(RawFetches(client_options, bootstrap_timeout_ms=5_000, fetch_max_wait_ms=100)) as fetches:
         yield partial(_read_records, fetches)

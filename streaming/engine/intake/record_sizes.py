@@ -31,10 +31,12 @@ _RECORD_BYTES: Final = 64
 
 
 class RecordFacts(NamedTuple):
-    """A record of the log. key: its first `MOST_KEY_BYTES`.
+    """A record of the log.
 
-    size_bytes: after decompression. One without a key may name a recipient in each header, and each gets a copy of the value, so
-    these copies count.
+    Attributes:
+        size_bytes: The size after decompression. A record without a key may name a recipient in each header, and each gets a
+            copy of the value, so these copies count.
+        key: The first `MOST_KEY_BYTES` of its key.
     """
 
     offset: int
@@ -46,7 +48,10 @@ class RecordFacts(NamedTuple):
 class BatchFacts(NamedTuple):
     """A batch of the log.
 
-    end: the offset after it. has_records: False for a control batch, and for the formats before Kafka 0.11. raw: as stored.
+    Attributes:
+        end: The offset after it.
+        has_records: False for a control batch, and for the formats before Kafka 0.11.
+        raw: The batch as stored.
     """
 
     end: int

@@ -75,7 +75,11 @@ class SetAside:
         return bool(ends)
 
     def pass_over(self, settings: PipelineSettings, ends: Offsets) -> int:
-        """Does step 2. Returns the number of records set aside. ends: of the topics."""
+        """Does step 2. Returns the number of records set aside.
+
+        Args:
+            ends: The ends of the topics.
+        """
         count, now_ms = 0, time.time_ns() // 1_000_000
         moved: dict[str, dict[int, int]] = {}
         with self._reader() as read:

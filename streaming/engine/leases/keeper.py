@@ -48,9 +48,13 @@ Search = Callable[[frozenset[str]], list[OpenConnection]]
 
 
 class LeaseReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of an inspection. live: leases now. expired: leases, connections_ended: connections, by this inspection.
+    """The result of an inspection.
 
-    skew_s: this machine's clock minus the brokers', late by up to some seconds; None = this inspection cannot say.
+    Attributes:
+        live: The number of leases that are live now.
+        expired: The number of leases that expired in this inspection.
+        connections_ended: The number of connections that this inspection ended.
+        skew_s: This machine's clock minus the brokers' in seconds, late by up to some seconds; None = this inspection cannot say.
     """
 
     live: int
@@ -101,7 +105,11 @@ class LeaseKeeper(BackgroundLoop):
 
     @classmethod
     def of(cls, settings: Settings, spark: SparkSession, checkpoint: str, *, on_report: Callable[[LeaseReport], None]) -> Self:
-        """Makes one for an engine. checkpoint: of its sessions."""
+        """Makes one for an engine.
+
+        Args:
+            checkpoint: The checkpoint of its sessions.
+        """
 
         def search(live: frozenset[str]) -> list[OpenConnection]:
             spark.sparkContext.setJobGroup(_JOB_GROUP, "connections without a lease", interruptOnCancel=True)

@@ -38,7 +38,13 @@ _log: Final = structlog.get_logger(__name__)
 def go_on_without_lost_records(spark: SparkSession, files: CheckpointFiles, settings: Settings, report: TopicReport) -> bool:
     """Does the steps. Call it before the query starts. Returns True if a micro-batch is planned anew.
 
-    report: of the topics that exist. Raises KafkaUnreachable, DamagedCheckpoint, OSError.
+    Args:
+        report: The report of the topics that exist.
+
+    Raises:
+        KafkaUnreachable: Kafka does not answer, or refuses.
+        DamagedCheckpoint: A file of the checkpoint is damaged.
+        OSError: A file cannot be written.
     """
     gone, recreated = gone_records(files, settings, report), recreated_topics(files, settings, report)  # step 1
     if not gone and not recreated:
@@ -81,7 +87,8 @@ def ledger_rows(gone: list[GoneRecords], now_ms: int) -> list[LedgerRow]:
 def move_behind(offsets: LoggedOffsets, gone: list[GoneRecords], recreated: Offsets) -> None:
     """Lets the next micro-batch begin at the oldest records. One that is planned ends there at least.
 
-    recreated: the beginnings of all partitions of recreated topics.
+    Args:
+        recreated: The beginnings of all partitions of recreated topics.
     """
     begins: dict[str, dict[int, int]] = {topic: dict(by_number) for topic, by_number in recreated.items()}
     for one in gone:

@@ -12,10 +12,13 @@ if TYPE_CHECKING:
 
 
 class Losses(DataFile, frozen=True, kw_only=True):
-    """Losses that were accepted in a data directory. at: of the newest; ISO 8601, UTC. records: by topic, all together.
+    """Losses that were accepted in a data directory.
 
-    newest: what was missing at the newest one, for people. uncounted: topics of which more may be missing, because they were
-    recreated.
+    Attributes:
+        at: The time of the newest loss; ISO 8601, UTC.
+        records: The number of lost records by topic, of all losses together.
+        newest: What was missing at the newest loss, for people.
+        uncounted: Topics of which more may be missing, because they were recreated.
     """
 
     file: ClassVar = "losses.json"

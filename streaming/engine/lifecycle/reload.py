@@ -25,8 +25,11 @@ _log: Final = structlog.get_logger(__name__)
 class Reload:
     """The result of comparing a new configuration with the settings in force.
 
-    settings: in force if this is applied. changed: the keys that differ from those before. needs_restart: changed keys that are
-    not applied. problems: why it must not be applied.
+    Attributes:
+        settings: In force if this is applied.
+        changed: The keys that differ from those before.
+        needs_restart: Changed keys that are not applied.
+        problems: Why it must not be applied.
     """
 
     settings: Settings

@@ -64,8 +64,14 @@ class SessionsQuery:
     ) -> None:
         """Starts the query.
 
-        starting_offsets: by topic, for a new checkpoint. partitions: by topic, how many to read. urgency: None = every record is
-        urgent. is_planned_anew: see `SettingsLog.put_in_force`. Raises UnreadableSettings.
+        Args:
+            starting_offsets: By topic, for a new checkpoint.
+            partitions: By topic, how many to read.
+            urgency: None = every record is urgent.
+            is_planned_anew: See `SettingsLog.put_in_force`.
+
+        Raises:
+            UnreadableSettings: A micro-batch has to be executed again, and its settings cannot be read.
         """
         self._spark = spark
         self._settings = settings
@@ -225,8 +231,10 @@ def start_sessions(
 ) -> StreamingQuery:
     """Starts the query `sessions`; it runs until it is stopped or fails.
 
-    starting_offsets, partitions: those of `read_records`. deadlines: gets those of the sessions, None = nobody asks for them.
-    trigger_interval_ms: None = as configured.
+    Args:
+        starting_offsets, partitions: See `read_records`.
+        deadlines: Gets the deadlines of the sessions; None = nobody asks for them.
+        trigger_interval_ms: None = as configured.
     """
     pipeline = in_force.current
     kafka_options = settings.kafka.spark_options()

@@ -51,8 +51,10 @@ def pipeline_settings(
 ) -> PipelineSettings:
     """Returns the part of the configuration that the Python workers need.
 
-    commands_partitions: the number in Kafka. dead_letter_topic_bytes: see RecordLimits; None = unknown.
-    generations: of topics that were recreated.
+    Args:
+        commands_partitions: The number of partitions in Kafka.
+        dead_letter_topic_bytes: See RecordLimits; None = unknown.
+        generations: The generations of topics that were recreated.
     """
     limits = settings.record_limits
     if dead_letter_topic_bytes is not None:
@@ -94,9 +96,11 @@ class SettingsLog:
     def put_in_force(self, current: PipelineSettings, *, is_planned_anew: bool = False) -> BatchSettings:
         """Records `current` for the next micro-batch. Call it before each start of the query, and pass on the result.
 
-        is_planned_anew: the newest planned micro-batch is not the one that was executed before, so it gets `current`, too.
+        Args:
+            is_planned_anew: The newest planned micro-batch is not the one that was executed before, so it gets `current`, too.
 
-        Raises UnreadableSettings if a micro-batch has to be executed again, and its settings cannot be read.
+        Raises:
+            UnreadableSettings: A micro-batch has to be executed again, and its settings cannot be read.
         """
         last = self._files.last_batch()
         following = 0 if last is None else last.batch_id + (not is_planned_anew)

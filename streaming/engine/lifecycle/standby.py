@@ -35,14 +35,23 @@ def _nothing() -> None: ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standby:
-    """The calls of an engine that may have to wait. on_wait: when it waits. on_takeover: when the checkpoint is its own."""
+    """The calls of an engine that may have to wait.
+
+    Attributes:
+        on_wait: Called when it waits.
+        on_takeover: Called when the checkpoint is its own.
+    """
 
     on_wait: Callable[[], None] = _nothing
     on_takeover: Callable[[], None] = _nothing
 
 
 class Vacancy(Protocol):
-    """Tells whether an engine works on a checkpoint. poll_s: how often to ask."""
+    """Tells whether an engine works on a checkpoint.
+
+    Attributes:
+        poll_s: How often to ask, in seconds.
+    """
 
     poll_s: float
 
@@ -95,7 +104,11 @@ def own_as_standby(
 
 
 def await_vacancy(vacancy: Vacancy, standby: Standby, stop: threading.Event, *, prepare: Callable[[], None]) -> None:
-    """Returns when no other engine works, or at `stop`. prepare: called before it waits; not if nobody has to be waited for."""
+    """Returns when no other engine works, or at `stop`.
+
+    Args:
+        prepare: Called before it waits; not if nobody has to be waited for.
+    """
     if not vacancy.is_vacant():
         prepare()
         standby.on_wait()

@@ -34,7 +34,8 @@ _log: Final = structlog.get_logger(__name__)
 def warm_up(spark: SparkSession, settings: Settings, pipeline: PipelineSettings, partitions: Partitions) -> None:
     """Returns when some micro-batches have run. A failure is logged: the engine then only takes over more slowly.
 
-    partitions: of the topics that the engine reads.
+    Args:
+        partitions: The partitions of the topics that the engine reads.
     """
     if not (spark.sparkContext.master or "").startswith("local"):
         return  # executors on other machines need a checkpoint that they share

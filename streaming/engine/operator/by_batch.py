@@ -25,8 +25,10 @@ BATCH_ID: Final = "streaming.sql.batchId"
 class BatchSettings:
     """The settings of a query's micro-batches.
 
-    current: from the micro-batch `from_batch` on. before: of the one before that, which is executed again; None if it is
-    committed or has the same settings.
+    Attributes:
+        current: In force from the micro-batch `from_batch` on.
+        before: In force for the micro-batch before that, which is executed again; None if it is committed or has the same
+            settings.
     """
 
     current: PipelineSettings

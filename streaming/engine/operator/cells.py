@@ -29,11 +29,13 @@ MESSAGES: Final = 1
 class SourceRecord(msgspec.Struct, frozen=True, rename=lambda name: name[0]):
     """One record of `inflight.messages` or `inflight.events`; a cell has the first letters of the fields' names.
 
-    partition: with the generation of its topic (state.model.numbered_partition).
-    timestamp_ms: Kafka's; producers may write nonsense. value: None = a tombstone.
-    key: only where the key is no client id; everywhere else it is the key of the group.
-    recipient: what the record says of this client, if it names several (state/records/routing.py); None = its key names it.
-    bytes_left_out: the size of a record that is too large to be taken in; headers and value stayed in the JVM. 0 = nothing.
+    Attributes:
+        partition: With the generation of its topic (state.model.numbered_partition).
+        timestamp_ms: Kafka's; producers may write nonsense.
+        value: None = a tombstone.
+        key: Only where the key is no client id; everywhere else it is the key of the group.
+        recipient: What the record says of this client, if it names several (state/records/routing.py); None = its key names it.
+        bytes_left_out: The size of a record that is too large to be taken in; headers and value stayed in the JVM. 0 = nothing.
     """
 
     source: int

@@ -260,7 +260,11 @@ class SessionOperator:
 
 
 class TaskOperator:
-    """The state operator in one task. deadlines: gets those of the called sessions; None = nobody asks for them."""
+    """The state operator in one task.
+
+    Args:
+        deadlines: Gets those of the called sessions; None = nobody asks for them.
+    """
 
     def __init__(self, operator: SessionOperator, deadlines: Accumulator[Reports] | None = None) -> None:
         self.operator = operator
@@ -281,7 +285,11 @@ class TaskOperator:
 
 
 def operator_in_worker(settings: PipelineSettings, deadlines: Accumulator[Reports] | None = None) -> TaskOperator:
-    """Makes the operator of one task. deadlines: see TaskOperator."""
+    """Makes the operator of one task.
+
+    Args:
+        deadlines: See TaskOperator.
+    """
     operator = TaskOperator(_operator_of_process(settings), deadlines)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())

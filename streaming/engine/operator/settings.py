@@ -27,15 +27,19 @@ class SessionProfile:
 class PipelineSettings:
     """The settings of a micro-batch. Files of the checkpoint contain them (lifecycle/settings_log.py).
 
-    commands_partitions: of the topic `commands`. A connection that names a partition beyond them cannot exist, and Kafka's
-    producer would wait for it until the query dies. receipts, ledger: whether these records are written. profiles: the first
-    match holds. policies: the highest priority holds, independently of the profile. exchanges: for all clients.
-    stop_at_newer_events: stops at events of a newer version; otherwise they are dead letters (intake/newer_events.py).
-    checkpoint_lineage: changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
-    routing: whether publications are routed to subscribers, so that the matchers need the lists of sessions.
-    receipts_batched: several receipts of a client in one micro-batch share a record (state/records/receipts.py).
-    messages_generation, events_generation: of the topics that are read (state.model.numbered_partition).
-    lean_worker: without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
+    Attributes:
+        commands_partitions: The number of partitions of the topic `commands`. A connection that names a partition beyond them
+            cannot exist, and Kafka's producer would wait for it until the query dies.
+        profiles: The first match holds.
+        policies: The highest priority holds, independently of the profile.
+        exchanges: The exchanges for all clients.
+        receipts, ledger: True if these records are written.
+        stop_at_newer_events: Stops at events of a newer version; otherwise they are dead letters (intake/newer_events.py).
+        checkpoint_lineage: Changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
+        lean_worker: Works without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
+        routing: True if publications are routed to subscribers, so that the matchers need the lists of sessions.
+        receipts_batched: Several receipts of a client in one micro-batch share a record (state/records/receipts.py).
+        messages_generation, events_generation: The generations of the topics that are read (state.model.numbered_partition).
     """
 
     commands_partitions: int

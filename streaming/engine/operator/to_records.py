@@ -80,7 +80,8 @@ def to_records(
 ) -> list[SinkRecord]:
     """Returns the records for `commands`; those of one topic are in the order of the commands.
 
-    extra_headers: added to every dead letter; they name the origin of a record that belongs to no session.
+    Args:
+        extra_headers: Added to every dead letter; they name the origin of a record that belongs to no session.
     """
     topics, limits = settings.topics, settings.limits
     records: list[SinkRecord] = []

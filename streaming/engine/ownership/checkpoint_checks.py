@@ -25,7 +25,14 @@ _LOCK_TIMEOUT_S: Final = 60.0
 def check_before_spark(settings: Settings, report: TopicReport, *, accept_loss: bool = False) -> None:
     """Checks a checkpoint on a local path, which needs no JVM, and no other one.
 
-    report: of `require_safe_topics`. accept_loss: as in `check_checkpoint`. Raises CheckpointInUse, and what that raises.
+    Args:
+        report: The result of `require_safe_topics`.
+        accept_loss: See `check_checkpoint`.
+
+    Raises:
+        CheckpointInUse: Another engine writes the checkpoint.
+        NewerCheckpoint, DamagedCheckpoint, CheckpointMismatch, TopicsReplaced, RecordsGone, KafkaUnreachable: See
+            `check_checkpoint`.
     """
     location = settings.sessions_checkpoint
     if not is_local_path(location):
@@ -42,10 +49,15 @@ def check_checkpoint(
 ) -> None:
     """Compares a checkpoint with the configuration and the topics.
 
-    thorough: as in `damaged_files`. accept_loss: records that Kafka has deleted are no reason to refuse it
-    (streaming/engine/lifecycle/accepted_loss.py).
+    Args:
+        thorough: See `damaged_files`.
+        accept_loss: Records that Kafka has deleted are no reason to refuse it (streaming/engine/lifecycle/accepted_loss.py).
 
-    Raises NewerCheckpoint, DamagedCheckpoint, CheckpointMismatch, TopicsReplaced, RecordsGone, KafkaUnreachable.
+    Raises:
+        NewerCheckpoint: A newer version of Inflight wrote the checkpoint in a format that this one cannot read.
+        DamagedCheckpoint: Files of the checkpoint are missing or damaged.
+        CheckpointMismatch: The configuration does not fit the checkpoint.
+        TopicsReplaced, RecordsGone, KafkaUnreachable: See `check_checkpoint_topics`.
     """
     check_format(files)
     check_damage(files, thorough=thorough)

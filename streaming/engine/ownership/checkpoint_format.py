@@ -30,7 +30,11 @@ _FILE: Final = "inflight.format"
 
 
 class _FormatRecord(msgspec.Struct):
-    """Never changes, except for new fields with a default. inflight: the version that raised the format, for people."""
+    """Never changes, except for new fields with a default.
+
+    Attributes:
+        inflight: The version that raised the format, for people.
+    """
 
     format: int
     inflight: str = "?"

@@ -20,7 +20,8 @@ _log: Final = structlog.get_logger(__name__)
 def checkpoint_lineage(files: CheckpointFiles, committed: Offsets) -> str:
     """Returns the lineage of a checkpoint; empty for one that never was an older copy. Call it once at each start.
 
-    committed: the result of `EngineGroup.committed`.
+    Args:
+        committed: The result of `EngineGroup.committed`.
     """
     own = committed_offsets(files)
     if ahead := _beyond(committed, own):

@@ -51,8 +51,11 @@ _log: Final = structlog.get_logger(__name__)
 class EngineGroup(BackgroundLoop):
     """Membership in the group, in a `with`. Entering raises EngineRuns and KafkaUnreachable.
 
-    checkpoint_id: the result of `checkpoint_id`. topic_ids: of the topics that the engine reads. A thread keeps the membership
-    and commits.
+    A thread keeps the membership and commits.
+
+    Args:
+        checkpoint_id: The result of `checkpoint_id`.
+        topic_ids: The ids of the topics that the engine reads, by name.
     """
 
     _join_s = SESSION_TIMEOUT_MS / 1_000
@@ -226,7 +229,10 @@ class EngineGroup(BackgroundLoop):
     def _seen_beside(self, member_id: str) -> str | None:
         """Returns why this engine is no longer the only one, for people; None if it is.
 
-        member_id: ours, empty while we join. Another member under our id has fenced us.
+        Another member under our id has fenced us.
+
+        Args:
+            member_id: Our member id, empty while we join.
         """
         if others := self._others():
             return _beside(others, self._settings.topics.prefix)
@@ -282,7 +288,11 @@ def checkpoint_id(files: CheckpointFiles) -> str:
 
 
 def starting_offsets(topic: str, partitions: int, committed: Offsets) -> str:
-    """Returns Spark's `startingOffsets`, which count for a new checkpoint only. committed: of `EngineGroup.committed`."""
+    """Returns Spark's `startingOffsets`, which count for a new checkpoint only.
+
+    Args:
+        committed: The result of `EngineGroup.committed`.
+    """
     known = committed.get(topic)
     if known is None:
         return "earliest"

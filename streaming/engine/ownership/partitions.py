@@ -40,7 +40,9 @@ _log: Final = structlog.get_logger(__name__)
 class AddedPartitions:
     """Topics that have got more partitions since the checkpoint began.
 
-    old: the numbers with which it began. ends: where the old partitions end, as far as records wait in them.
+    Attributes:
+        old: The numbers of partitions with which it began.
+        ends: Where the old partitions end, as far as records wait in them.
     """
 
     old: PartitionCounts
@@ -54,9 +56,14 @@ class AddedPartitions:
 
 
 def added_partitions(files: CheckpointFiles, settings: Settings, actual: PartitionCounts) -> AddedPartitions | None:
-    """Returns None if the checkpoint reads all partitions, as a new one does. actual: those of `messages` and `events` in Kafka.
+    """Returns None if the checkpoint reads all partitions, as a new one does.
 
-    Raises PartitionsChanged if a topic has fewer partitions than before, KafkaUnreachable.
+    Args:
+        actual: The numbers of partitions of `messages` and `events` in Kafka.
+
+    Raises:
+        PartitionsChanged: A topic has fewer partitions than before.
+        KafkaUnreachable: Kafka does not answer, or refuses.
     """
     old = recorded_partitions(files, tuple(actual))
     if old is None or all(old.get(topic, count) == count for topic, count in actual.items()):
@@ -141,7 +148,11 @@ def watched_ids(settings: Settings, ids: TopicIds) -> TopicIds:
 
 
 def replaced(before: TopicIds, now: Mapping[str, str]) -> str | None:
-    """Returns the reason to stop, for people; None if no topic was made anew. now: ids by name."""
+    """Returns the reason to stop, for people; None if no topic was made anew.
+
+    Args:
+        now: The present ids by name.
+    """
     if topics := replaced_topics(before, TopicIds(topics=dict(now))):
         return (
             f"{', '.join(topics)}: deleted and made anew while the engine ran. It stops, because the new one has other offsets, "

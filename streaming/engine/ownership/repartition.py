@@ -33,10 +33,16 @@ _FILE: Final = "inflight.repartition"
 
 
 def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | None) -> None:
-    """Repartitions the sessions. jars: None under spark-submit, which brings them.
+    """Repartitions the sessions.
 
-    Raises CannotRepartition, CheckpointInUse, DamagedCheckpoint, EngineRuns, KafkaUnreachable (only if the checkpoint is not on a
-    local path).
+    Args:
+        jars: None under spark-submit, which brings them.
+
+    Raises:
+        CannotRepartition: The sessions cannot be repartitioned.
+        CheckpointInUse: An engine uses the checkpoint.
+        DamagedCheckpoint: Files of the checkpoint are missing or damaged.
+        EngineRuns, KafkaUnreachable: Only if the checkpoint is not on a local path.
     """
     location = settings.sessions_checkpoint
     spark = start_spark(settings, jars)  # step 1
@@ -54,7 +60,11 @@ def repartition(settings: Settings, state_partitions: int, *, jars: SparkJars | 
 
 
 def repartition_checkpoint(files: CheckpointFiles, state_partitions: int, work: Callable[[], None]) -> None:
-    """Does steps 2 to 5. work: Spark's part. Raises CannotRepartition."""
+    """Does steps 2 to 5. Raises CannotRepartition.
+
+    Args:
+        work: Spark's part.
+    """
     last, recorded = files.last_batch(), recorded_state_partitions(files)
     if last is None or recorded is None:
         raise CannotRepartition(f"there are no sessions in {files.path()}: set engine.state_partitions, and start the engine")

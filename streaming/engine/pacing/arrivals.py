@@ -23,7 +23,11 @@ _WITHOUT_KAFKA_S: Final = 0.1
 
 
 class Arrivals:
-    """Arrivals of one Kafka. client_options: for kafka-python, bootstrap servers included. Connects at the first wait."""
+    """Arrivals of one Kafka. Connects at the first wait.
+
+    Args:
+        client_options: For kafka-python, bootstrap servers included.
+    """
 
     def __init__(self, client_options: Mapping[str, Any]) -> None:
         self._options = client_options

@@ -25,7 +25,11 @@ SLOT_MS: Final = 50
 
 
 class DeadlineIndex:
-    """The deadlines of one engine. Not safe for several threads. limit: see rule 5; 0 = no limit."""
+    """The deadlines of one engine. Not safe for several threads.
+
+    Args:
+        limit: See rule 5; 0 = no limit.
+    """
 
     def __init__(self, limit: int = 0) -> None:
         self._limit = limit

@@ -37,7 +37,12 @@ def elapsed_ms() -> int:
 
 
 class EngineClock:
-    """The clock of the sessions. Threads may share it. from_ms: the earliest time. wall_ms, elapsed_ms: the machine's clocks."""
+    """The clock of the sessions. Threads may share it.
+
+    Args:
+        from_ms: The earliest time, in ms since 1970.
+        wall_ms, elapsed_ms: The machine's clocks, in ms.
+    """
 
     def __init__(
         self, from_ms: int = 0, *, wall_ms: Callable[[], int] = wall_ms, elapsed_ms: Callable[[], int] = elapsed_ms

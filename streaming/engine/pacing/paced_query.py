@@ -61,7 +61,12 @@ class Pace:
         self._batch_id = -1
 
     def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
-        """Returns when the next trigger is to start. batch: the newest one. due_ms: when Spark's trigger would start."""
+        """Returns when the next trigger is to start.
+
+        Args:
+            batch: The newest micro-batch.
+            due_ms: When Spark's trigger would start.
+        """
         is_new, self._batch_id = batch.batch_id != self._batch_id, batch.batch_id
         if due_ms > now():
             self._arrivals.rest((due_ms - now()) / 1_000)
@@ -171,7 +176,10 @@ class PacedQuery:
     def pause(self, due_in_ms: int) -> None:
         """Waits as long as the pace says, then sets the limits of the next micro-batch. Spark calls it on the query's thread.
 
-        Never raises: an exception would end the query. due_in_ms: until Spark's trigger would start the next micro-batch.
+        Never raises: an exception would end the query.
+
+        Args:
+            due_in_ms: Milliseconds until Spark's trigger would start the next micro-batch.
         """
         self._batch_ended.set()
         try:

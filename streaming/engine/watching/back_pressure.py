@@ -35,7 +35,11 @@ class EngineWatermarks:
         self._exceeded: set[str] = set()
 
     def judge(self, batch: BatchProgress, free_disk_bytes: int | None) -> str:
-        """Returns why backends have to wait, for people; empty if they need not. free_disk_bytes: None = unknown."""
+        """Returns why backends have to wait, for people; empty if they need not.
+
+        Args:
+            free_disk_bytes: None = unknown.
+        """
         watermarks = self._settings
         self._follow("lag", batch.consumer_lag, high=watermarks.lag_high, low=watermarks.lag_low)
         self._follow("state", batch.state_bytes, high=watermarks.state_high, low=watermarks.state_low)

@@ -92,7 +92,11 @@ def _close(consumer: Any) -> None:
 
 
 def waiting(newest: Mapping[TopicPartition, int], end: Offsets) -> dict[str, int]:
-    """Returns the waiting records by topic. newest: the offsets after the last records. An unknown end counts as read."""
+    """Returns the waiting records by topic. An unknown end counts as read.
+
+    Args:
+        newest: The offsets after the last records.
+    """
     found: dict[str, int] = {}
     for (topic, number), offset in newest.items():
         read = end.get(topic, {}).get(number, offset)

@@ -27,8 +27,12 @@ _SHARE: Final = 50
 class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
     """Aggregate statistics of all sessions.
 
-    connected, quarantined: sessions. inflight, queued: messages. oldest_unacknowledged_s: when the message was first sent that
-    has waited longest for its acknowledgement, in seconds since 1970; None = none waits. taken_s: when they were collected.
+    Attributes:
+        connected, quarantined: Numbers of sessions.
+        inflight, queued: Numbers of messages.
+        oldest_unacknowledged_s: When the message was first sent that has waited longest for its acknowledgement, in seconds since
+            1970; None = none waits.
+        taken_s: When they were collected, in seconds since 1970.
     """
 
     sessions: int

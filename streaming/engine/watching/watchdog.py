@@ -54,8 +54,10 @@ _log: Final = structlog.get_logger(__name__)
 class EngineSigns:
     """A measurement of the engine at one moment.
 
-    batches: committed so far. work: any value that changes while Spark works on a micro-batch. processor_s: CPU seconds of the
-    engine's processes so far.
+    Attributes:
+        batches: Micro-batches committed so far.
+        work: Any value that changes while Spark works on a micro-batch.
+        processor_s: CPU seconds of the engine's processes so far.
     """
 
     batches: int = 0
@@ -102,7 +104,12 @@ class HangRule:
 
 
 class Hangs(DataFile, frozen=True, kw_only=True):
-    """Ends of engines of a data directory because their query hung. at, reason: of the newest; ISO 8601, UTC."""
+    """Ends of engines of a data directory because their query hung.
+
+    Attributes:
+        at: The time of the newest one; ISO 8601, UTC.
+        reason: The reason of the newest one.
+    """
 
     file: ClassVar = "hangs.json"
     count: int = 0
