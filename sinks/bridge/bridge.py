@@ -259,7 +259,11 @@ class Bridge(CommandHost[DeviceConnection]):
     # --- to the broker ---------------------------------------------------------------------------------------------------------
 
     def _flush(self, device: DeviceConnection, done: Confirmation | None = None) -> None:
-        """Appends the device's events and publishes its publications. done: called once, when Kafka has the first events."""
+        """Appends the device's events and publishes its publications.
+
+        Args:
+            done: Called once, when Kafka has the first events.
+        """
         events = device.pop_events()
         for position, event in enumerate(events, 1):
             self._send_event(device, event, done if position == len(events) else None)

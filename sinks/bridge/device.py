@@ -82,7 +82,11 @@ class DeviceConnection:
     # --- from the session ------------------------------------------------------------------------------------------------------
 
     def apply(self, command: GatewayCommand, code: str) -> None:
-        """Carries out a command, once. code: the build of its record."""
+        """Carries out a command, once.
+
+        Args:
+            code: The build of its record.
+        """
         status = self._order.status_of(command.sequence, code)
         if status is not CommandStatus.NEW:
             self.repeated_commands += 1

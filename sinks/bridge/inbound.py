@@ -29,7 +29,14 @@ _log: Final = structlog.get_logger(__name__)
 
 class DevicesOfBridge(Protocol):
     def device_answered(self, client_id: ClientId, message_id: MessageId, reason_code: int, done: Confirmation) -> bool:
-        """Returns False if no exchange is open for the message. done: called once, when the answer is in the log."""
+        """Handles an acknowledgement of a device.
+
+        Args:
+            done: Called once, when the answer is in the log.
+
+        Returns:
+            False if no exchange is open for the message.
+        """
 
     def came_online(self, client_id: ClientId, *, is_birth: bool = False) -> None:
         """Notes that a device is online.
@@ -41,14 +48,22 @@ class DevicesOfBridge(Protocol):
     def went_offline(self, client_id: ClientId) -> None: ...
 
     def append_uplink(self, key: bytes, value: bytes, headers: Headers, done: Confirmation) -> None:
-        """Appends a record for backends. done: called once, with the outcome."""
+        """Appends a record for backends.
+
+        Args:
+            done: Called once, with the outcome.
+        """
 
     def deliver_again(self, reason: str) -> None:
         """Makes the broker deliver unacknowledged messages again."""
 
 
 class Ignored(NamedTuple):
-    """Says why a publication is not handed on. reason: for the metrics."""
+    """Says why a publication is not handed on.
+
+    Attributes:
+        reason: For the metrics.
+    """
 
     reason: str
     action: str

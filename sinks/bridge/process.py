@@ -73,7 +73,11 @@ async def run_bridge(
     health: LoopHealth | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
 ) -> None:
-    """Runs as `serve` on any Kafka. Closes log and tail. clock_ns: Unix time, the same for all bridges and gateways."""
+    """Runs as `serve` on any Kafka. Closes log and tail.
+
+    Args:
+        clock_ns: Returns Unix time in nanoseconds, the same for all bridges and gateways.
+    """
     bridge = Bridge(settings, log, tail, counters, commands_partitions=commands_partitions, clock_ns=clock_ns)
     connections = asyncio.ensure_future(bridge.run_connections())
     ready = asyncio.ensure_future(bridge.ready.wait())

@@ -91,7 +91,11 @@ class BrokerConnection:
         properties: PublishProperties,
         done: Callable[[int], None],
     ) -> None:
-        """Publishes a message. done: called once with the broker's reason code, unless the connection ends before."""
+        """Publishes a message.
+
+        Args:
+            done: Called once with the broker's reason code, unless the connection ends before.
+        """
         qos = min(qos, self.limits.maximum_qos)
         packed = to_paho(properties, expiry_interval_s) if self._settings.mqtt_version >= _V5 else None
         arguments = (topic, payload, int(qos), retain and self.limits.retain_available, packed)
@@ -196,7 +200,11 @@ class BrokerConnection:
 
 
 def _new_client(settings: BridgeSettings, *, client_id: str, clean: bool) -> mqtt.Client:
-    """Makes a client without callbacks. clean: the broker forgets the session of an earlier connection."""
+    """Makes a client without callbacks.
+
+    Args:
+        clean: True if the broker forgets the session of an earlier connection.
+    """
     client = mqtt.Client(
         CallbackAPIVersion.VERSION2,
         client_id=client_id,

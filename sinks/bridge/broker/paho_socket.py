@@ -13,7 +13,11 @@ _MISC_INTERVAL_S: Final = 0.5
 
 
 class PahoSocket:
-    """Lets paho read, write and keep alive from `attach` to `detach`. on_end: called with the reason when paho fails."""
+    """Lets paho read, write and keep alive from `attach` to `detach`.
+
+    Args:
+        on_end: Called with the reason when paho fails.
+    """
 
     def __init__(self, client: mqtt.Client, *, on_end: Callable[[str], None]) -> None:
         self._client = client
