@@ -72,11 +72,13 @@ class KafkaEventLog:
     A record that the producer itself gives up costs all partitions. This happens when no broker answers in time for these steps.
     The producer is ended at once, and appends fail at once until there is a new one.
 
-    on_partitions_added: see TopicPartitions. took: gets the seconds from each append to its confirmation, or failure.
-    observe: gets the time of each record of `observed_topic`, in milliseconds since 1970, and the milliseconds from its append to
-    its confirmation, if the broker gives records their time there.
+    `start` raises KafkaFailed when no broker answers, and TopicMissing.
 
-    Raises from `start`: KafkaFailed when no broker answers, TopicMissing.
+    Args:
+        on_partitions_added: See TopicPartitions.
+        took: Gets the seconds from each append to its confirmation, or failure.
+        observe: Gets the time of each record of `observed_topic`, in milliseconds since 1970, and the milliseconds from its
+            append to its confirmation, if the broker gives records their time there.
     """
 
     def __init__(

@@ -21,11 +21,12 @@ _BROKER: Final = "Broker: "
 
 
 class FailedRequest(NamedTuple):
-    """A produce request that failed.
+    """A produce request that failed. If it is neither lost nor answered, the failure ends no attempt.
 
-    numbers: of its records; those of a partition are numbered from 1, in the order in which the client got them. is_lost: the
-    connection was lost before the answer came. is_answered: a broker has answered `error`, and librdkafka repeats the request.
-    Neither: the failure ends no attempt.
+    Attributes:
+        numbers: Numbers of its records. Those of a partition are numbered from 1, in the order in which the client got them.
+        is_lost: True if the connection was lost before the answer came.
+        is_answered: True if a broker has answered `error`, and librdkafka repeats the request.
     """
 
     partition: int

@@ -40,7 +40,11 @@ class MemberFenced(KafkaFailed):
 
 
 class CommitRefused(KafkaFailed):
-    """Kafka has refused a commit. is_passing: see `is_committed_later`."""
+    """Kafka has refused a commit.
+
+    Attributes:
+        is_passing: See `is_committed_later`.
+    """
 
     def __init__(self, text: str, *, is_passing: bool) -> None:
         super().__init__(text)
@@ -79,7 +83,11 @@ class ConsumedRecord:
 
 
 class PartitionsAssigned(NamedTuple):
-    """Partitions came. starts: by partition, the offset of the first record that is read."""
+    """Partitions came.
+
+    Attributes:
+        starts: By partition, the offset of the first record that is read.
+    """
 
     starts: dict[int, int]
 
@@ -126,12 +134,18 @@ def polled(client: Any, timeout_s: float, most: int) -> list[Any]:
 class GroupConsumer:
     """A member of a consumer group.
 
-    changes: of the assignment, oldest first; whoever follows them removes them. Those of a poll hold for the records it returns.
-    resumes: True starts where the group has committed, and at the end of the log without a commit. False always starts at the
-    end. on_commit: gets the offsets of each `commit` and why Kafka has refused them, None = it has accepted them; called by
-    `poll`.
+    Args:
+        resumes: True = it starts where the group has committed, and at the end of the log without a commit. False = it always
+            starts at the end.
+        on_commit: Gets the offsets of each `commit` and why Kafka has refused them; None = it has accepted them. Called by
+            `poll`.
 
-    Raises KafkaFailed for a file or value that is of no use.
+    Attributes:
+        changes: Changes of the assignment, oldest first; whoever follows them removes them. Those of a poll hold for the records
+            it returns.
+
+    Raises:
+        KafkaFailed: A file or value of the options is of no use.
     """
 
     def __init__(

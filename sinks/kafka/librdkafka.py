@@ -112,7 +112,11 @@ class ClientErrors:
         return newest is not None and newest.code() in _LOGIN_REFUSED and _NO_TOKEN not in newest.str()
 
     def failed(self, what: str, error: Exception) -> KafkaFailed:
-        """Explains a call that has failed. error: of the call; it says less than the error of the connection before it."""
+        """Explains a call that has failed.
+
+        Args:
+            error: The error of the call. It says less than the error of the connection before it.
+        """
         newest = self._recent()
         return KafkaFailed(f"{what}: {reason_of(error) if newest is None else newest.str()}")
 
@@ -129,7 +133,11 @@ def reason_of(error: BaseException) -> object:
 def client_config(
     bootstrap_servers: str, options: Mapping[str, Any], errors: ClientErrors, config: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Returns the settings of a client. options: as `librdkafka_options` makes them, and the user's; they win over config."""
+    """Returns the settings of a client.
+
+    Args:
+        options: As `librdkafka_options` makes them, and the user's. They win over `config`.
+    """
     return {
         "bootstrap.servers": bootstrap_servers,
         "error_cb": errors,

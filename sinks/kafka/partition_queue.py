@@ -26,7 +26,10 @@ RecordT = TypeVar("RecordT", bound=Sized)
 class PartitionQueue(Generic[RecordT]):
     """The records of one partition of one topic.
 
-    sent: on their way, oldest first. held: waits for these. is_group: those on their way were sent as a group.
+    Attributes:
+        is_group: True if the records in `sent` were sent as a group.
+        sent: Records on their way, oldest first.
+        held: Records that wait for those in `sent`.
     """
 
     topic: str

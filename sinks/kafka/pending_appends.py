@@ -13,7 +13,11 @@ from sinks.kafka.partition_queue import PartitionQueue
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingAppend:
-    """One append. deadline_s: on the loop's clock."""
+    """One append.
+
+    Attributes:
+        deadline_s: Seconds on the loop's clock.
+    """
 
     partition: "PartitionAppends"
     key: bytes
@@ -31,10 +35,12 @@ class PendingAppend:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PartitionAppends(PartitionQueue[PendingAppend]):
-    """The appends of one partition. producer: has what was sent; what is held goes to the next producer if there is one by then.
+    """The appends of one partition.
 
-    is_suspended: an append was too old, and the producer that may still write it is not gone. Nothing is appended meanwhile: it
-    would stand before what is too old, or behind it with nobody knowing that it is in the log.
+    Attributes:
+        producer: Has what was sent. What is held goes to the next producer if there is one by then.
+        is_suspended: True if an append was too old, and the producer that may still write it is not gone. Nothing is appended
+            meanwhile: it would stand before what is too old, or behind it with nobody knowing that it is in the log.
     """
 
     producer: Any

@@ -43,7 +43,11 @@ Answer = Callable[[KafkaError | None, int | None, int], None]
 
 
 class NotSent(Exception):
-    """The producer has not accepted a record. error: librdkafka's; None = the producer has given up a record before."""
+    """The producer has not accepted a record.
+
+    Attributes:
+        error: The error of librdkafka; None = the producer has given up a record before.
+    """
 
     def __init__(self, error: KafkaError | None, text: str) -> None:
         super().__init__(text)
@@ -53,13 +57,18 @@ class NotSent(Exception):
 class RecordProducer:
     """Appends records through the two clients.
 
-    config: more of librdkafka's settings. stops_at_failure: gives everything up with the first record that is given up.
-    on_request_failed: gets each request that failed, and True for a group's, on a thread of the producer.
+    Args:
+        config: More of librdkafka's settings.
+        stops_at_failure: True = it gives everything up with the first record that is given up.
+        on_request_failed: Gets each request that failed, and True for a group's, on a thread of the producer.
 
-    has_given_up: True when it accepts no records any more; another producer is needed then. errors: of its connections.
-    fatal_error: the reason when librdkafka has given everything up.
+    Attributes:
+        has_given_up: True when it accepts no records any more; another producer is needed then.
+        errors: Errors of its connections.
+        fatal_error: The reason when librdkafka has given everything up.
 
-    Raises KafkaFailed for a file or value that is of no use.
+    Raises:
+        KafkaFailed: A file or value of the options is of no use.
     """
 
     def __init__(
@@ -118,9 +127,10 @@ class RecordProducer:
         answer: Answer,
         in_group: bool = False,
     ) -> None:
-        """Sends a record without waiting. in_group: the others of its group follow at once; single records may overtake them.
+        """Sends a record without waiting. Raises NotSent.
 
-        Raises NotSent.
+        Args:
+            in_group: True if the others of its group follow at once. Single records may overtake them.
         """
         if self.has_given_up:
             raise NotSent(None, "this producer has given a record up")

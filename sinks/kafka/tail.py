@@ -71,8 +71,9 @@ class KafkaCommandTail:
 
     After `leave` Kafka keeps the partitions of a static member until the session time-out. Nobody reads them until then.
 
-    on_taken: called once on the loop when another process has joined under our `group_instance_id`; nothing is read any more, and
-    `check` raises.
+    Args:
+        on_taken: Called once on the loop when another process has joined under our `group_instance_id`. Nothing is read any more,
+            and `check` raises.
     """
 
     def __init__(

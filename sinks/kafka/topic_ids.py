@@ -24,7 +24,11 @@ _UNKNOWN: Final = ("", str(None))
 
 
 class TopicRecreated(KafkaFailed):
-    """Topics were deleted and created again: offsets that were read are of other records. topics: their names."""
+    """Topics were deleted and created again: offsets that were read are of other records.
+
+    Attributes:
+        topics: Names of these topics.
+    """
 
     def __init__(self, topics: Iterable[str]) -> None:
         self.topics = tuple(sorted(topics))

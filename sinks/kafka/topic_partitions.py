@@ -34,7 +34,8 @@ class PartitionsAdded(InflightError):
 class TopicPartitions:
     """Keeps the numbers of the start, so that the order of a key is kept.
 
-    on_added: called once, on the loop, when a topic has another number; `check` raises from then on.
+    Args:
+        on_added: Called once, on the loop, when a topic has another number; `check` raises from then on.
     """
 
     def __init__(self, on_added: Callable[[], None]) -> None:
@@ -72,7 +73,11 @@ class TopicPartitions:
         return self._counts[topic]
 
     def watch(self, client: Callable[[], Describing | None]) -> None:
-        """Watches the numbers, on the loop, until `stop`. client: returns the client to ask, None while there is none."""
+        """Watches the numbers, on the loop, until `stop`.
+
+        Args:
+            client: Returns the client to ask; None = there is none now.
+        """
         self._watching = asyncio.get_running_loop().create_task(self._watch(client))
 
     def stop(self) -> None:
