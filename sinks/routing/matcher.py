@@ -58,7 +58,11 @@ class RecordToRoute(Protocol):
 
 
 class RoutedRecord(NamedTuple):
-    """A record to be written. key: None = its recipients are in its headers."""
+    """A record to be written.
+
+    Attributes:
+        key: None = its recipients are in its headers.
+    """
 
     topic: str
     partition: int
@@ -374,7 +378,11 @@ class Matcher:
 
 @dataclass(slots=True)
 class _Filling:
-    """A record that gets recipients. size: of their names and values, in bytes."""
+    """A record that gets recipients.
+
+    Attributes:
+        size: Size of their names and values, in bytes.
+    """
 
     record: RoutedRecord
     names: set[ClientId] = field(default_factory=set)

@@ -29,7 +29,11 @@ class RetainedEntry(NamedTuple, Generic[Content]):
 
 @dataclass(slots=True)
 class _Branch:
-    """A level of the tree. topic: None if no message is retained for the topic that ends here."""
+    """A level of the tree.
+
+    Attributes:
+        topic: None if no message is retained for the topic that ends here.
+    """
 
     topic: str | None = None
     children: dict[str, "_Branch"] = field(default_factory=dict)
@@ -49,7 +53,11 @@ class RetainedTable(Generic[Content]):
         self._size_bytes = 0
 
     def put(self, topic: str, entry: RetainedEntry[Content]) -> None:
-        """Replaces the former entry of the topic. topic: a valid topic name."""
+        """Replaces the former entry of the topic.
+
+        Args:
+            topic: A valid topic name.
+        """
         former = self._entries.get(topic)
         if former is None:
             branch = self._root

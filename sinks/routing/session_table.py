@@ -43,7 +43,11 @@ class SessionTable:
             self._marks[digest] = (mark.connection_id << _LEFT_BITS | left) << _TIME_BITS | mark.kept_until_ms
 
     def end(self, client: bytes, connection_id: int) -> None:
-        """The session has ended. connection_id: its last connection; later ones have begun another one."""
+        """Removes a session that has ended.
+
+        Args:
+            connection_id: The session's last connection; later ones have begun another session.
+        """
         digest = self._digest(client)
         mark = self._marks.get(digest)
         if mark is not None and mark >> _OTHER_BITS <= connection_id:

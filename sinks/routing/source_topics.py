@@ -24,7 +24,11 @@ class TimedRecord(Protocol):
 
 
 class ComparedIds(Protocol):
-    """A TopicIdWatch. answers: How often all ids were compared."""
+    """A TopicIdWatch.
+
+    Attributes:
+        answers: How often all ids were compared.
+    """
 
     ids: dict[str, str]
     answers: int

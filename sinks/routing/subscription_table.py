@@ -267,7 +267,11 @@ class SubscriptionTable:
 
 
 class _Crowd:
-    """Several subscribers of one filter. topic_filter: the object that each of them has as its key."""
+    """Several subscribers of one filter.
+
+    Attributes:
+        topic_filter: The object that each of them has as its key.
+    """
 
     __slots__ = ("entries", "topic_filter")
 
