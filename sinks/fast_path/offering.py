@@ -54,9 +54,12 @@ class Elsewhere(NamedTuple):
 class Offers:
     """The offers of one poll, and how many messages are not offered.
 
-    dropped: because the gateway is under pressure. skipped: they would be held, and this is a burst. closed: they would be
-    ignored. unknown: there is no connection. is_slow: one of the messages may be for a device that is online and does not get it
-    before the next micro-batch.
+    Attributes:
+        dropped: Messages not offered because the gateway is under pressure.
+        skipped: Messages not offered because they would be held, and this is a burst.
+        closed: Messages not offered because they would be ignored.
+        unknown: Messages not offered because there is no connection.
+        is_slow: One of the messages may be for a device that is online and does not get it before the next micro-batch.
     """
 
     in_burst: bool = False

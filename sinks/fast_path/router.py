@@ -50,7 +50,11 @@ class OfferListener(Protocol):
         """Safe on any thread."""
 
     def offers(self, offers: Offers, waiting: int) -> None:
-        """Takes what was read for connections here, on the loop. waiting: how many offers follow."""
+        """Takes what was read for connections here, on the loop.
+
+        Args:
+            waiting: How many offers follow.
+        """
 
 
 class Router(Protocol):

@@ -103,7 +103,11 @@ class CommandHost(ABC, Generic[C]):
 
     @abstractmethod
     def _carry_out(self, connection: C, commands: Sequence[GatewayCommand], code: str) -> None:
-        """Carry out the commands of one record for one connection, if the lease holds. code: of the record."""
+        """Carries out the commands of one record for one connection, if the lease holds.
+
+        Args:
+            code: The build of the record.
+        """
 
     @abstractmethod
     def _not_here(self, client_id: ClientId, command: GatewayCommand) -> None:

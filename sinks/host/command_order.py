@@ -33,7 +33,11 @@ class CommandOrder:
     """The first number that `_code` had. What is repeated below it is older than that: Kafka's log is read again."""
 
     def status_of(self, sequence: int, code: str) -> CommandStatus:
-        """Returns whether the next command, in the order of the log, is to be carried out (NEW). code: of its record."""
+        """Returns whether the next command, in the order of the log, is to be carried out (NEW).
+
+        Args:
+            code: The build of its record.
+        """
         if sequence > self._last:
             self._last = sequence
             if code != self._code:

@@ -33,7 +33,11 @@ def kind_of(connection_id: int) -> ConnectionKind:
 
 
 class ConnectionIds:
-    """A source of numbers; one for each process. clock_ns: since the epoch; it may be wrong, and may go back."""
+    """A source of connection ids; one for each process.
+
+    Args:
+        clock_ns: Returns nanoseconds since the epoch. The clock may be wrong, and may go back.
+    """
 
     def __init__(self, kind: ConnectionKind, *, clock_ns: Callable[[], int] = time.time_ns) -> None:
         self._kind = kind

@@ -95,7 +95,11 @@ class HeldLease:
         return self._is_held
 
     def end(self, *, all_told: bool) -> None:
-        """No more renewals. all_told: the end of every connection is in the log, so that the engine need not look for them."""
+        """Stops the renewals.
+
+        Args:
+            all_told: True if the end of every connection is in the log, so that the engine need not look for them.
+        """
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -52,9 +52,13 @@ _STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for p
 
 @dataclass(slots=True, eq=False)
 class FastPublish:
-    """A message that the fast path has taken. is_confirmed: Kafka has the record that says so, and it may be written.
+    """A message that the fast path has taken.
 
-    data: the encoded packet, with this packet id (0 at QoS 0) and expiry. taken_ms: of a monotonic clock.
+    Attributes:
+        packet_id: 0 at QoS 0.
+        data: The encoded packet, with this packet id and expiry.
+        taken_ms: Milliseconds of a monotonic clock.
+        is_confirmed: True when Kafka has the record that says that the fast path has taken the message. It may be written then.
     """
 
     position: Position

@@ -145,7 +145,11 @@ class Gateway(CommandHost[DeviceSocket]):
         return int(self._loop.time() * 1_000)
 
     def new_socket(self, policy: ListenerAuthPolicy, slot: ConnectionSlot | None = None) -> DeviceSocket:
-        """Makes the protocol of an accepted socket. slot: None = the socket is not counted yet."""
+        """Makes the protocol of an accepted socket.
+
+        Args:
+            slot: None = the socket is not counted yet.
+        """
         return DeviceSocket(self, policy, slot)
 
     def opened(self, socket: DeviceSocket) -> None:
@@ -154,7 +158,14 @@ class Gateway(CommandHost[DeviceSocket]):
             self.close_gracefully(socket)
 
     def register(self, socket: DeviceSocket, request: Register, client_id: ClientId, waited_ms: int) -> Registration | None:
-        """Gives a CONNECT an id. waited_ms: since it came in. Returns None if the gateway accepts no device now."""
+        """Gives a CONNECT an id.
+
+        Args:
+            waited_ms: Milliseconds since the CONNECT came in.
+
+        Returns:
+            None if the gateway accepts no device now.
+        """
         if not self.partitions or self.is_stopping or not self.lease.holds():
             return None
         if request.refusal is not None:  # it was refused although it was prompt: its id must be above the newest
@@ -188,9 +199,12 @@ class Gateway(CommandHost[DeviceSocket]):
         )
 
     def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None:
-        """Has the tables brought up to the log. answer: is called on the loop, and told whether they are.
+        """Has the tables brought up to the log.
 
         What this gateway has just written of the end of a connection or session comes first: its client does not wait for it.
+
+        Args:
+            answer: Called on the loop, and told whether the tables are up to the log.
         """
         if self._leaving[client_id]:
             self._looking_up[client_id].append(answer)
@@ -334,7 +348,11 @@ class Gateway(CommandHost[DeviceSocket]):
         return self._pressure.is_high(self.now_ms())
 
     def offers(self, offers: Offers, waiting: int) -> None:
-        """Hands the router's offers to their connections. waiting: offers that are not handed over yet."""
+        """Hands the router's offers to their connections.
+
+        Args:
+            waiting: Offers that are not handed over yet.
+        """
         counters = self.counters
         self._pressure.observe(self.now_ms(), unconfirmed=counters.appends_unconfirmed, offers=waiting)
         if offers.dropped:

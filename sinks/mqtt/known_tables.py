@@ -77,7 +77,9 @@ class TablesOfProcess(Protocol):
 class RoutingView:
     """KnownTables on the tables of this process, of which it asks only what needs no lock.
 
-    is_complete: whether the reader has reached the ends that the topics had when it began. now_ms: the brokers' time.
+    Args:
+        is_complete: Returns whether the reader has reached the ends that the topics had when it began.
+        now_ms: Returns the brokers' time, in milliseconds.
     """
 
     def __init__(

@@ -72,7 +72,11 @@ class GatewayCounters:
 
 
 class GatewayCollector(CountersCollector):
-    """Register it once with a prometheus-client registry. matcher: of this process; None = it has none."""
+    """Collects the counters of a gateway. Register it once with a prometheus-client registry.
+
+    Args:
+        matcher: The counters of this process's matcher; None = it has none.
+    """
 
     def __init__(self, counters: GatewayCounters, matcher: MatcherCounters | None = None) -> None:
         super().__init__(counters, "inflight_gateway_")

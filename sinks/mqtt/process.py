@@ -37,7 +37,8 @@ class SettingsSource(Protocol):
     def poll(self, apply: Callable[[GatewaySettings], None], *, read_file: bool) -> None:
         """Passes changed settings to `apply`; called once a second. The old ones stay in force if `apply` raises UnusableFile.
 
-        read_file: Read the file even if it has not changed.
+        Args:
+            read_file: True = read the file even if it has not changed.
         """
 
 

@@ -64,7 +64,11 @@ def auth_policy_of(listener: ListenerSettings, settings: GatewaySettings) -> Lis
 
 
 class Peer(NamedTuple):
-    """The sender of a CONNECT. certificate: None = it gave none."""
+    """The sender of a CONNECT.
+
+    Attributes:
+        certificate: None = it gave none.
+    """
 
     address: str
     policy: ListenerAuthPolicy

@@ -32,7 +32,12 @@ _REASON_CODES: Final = {
 
 
 class LoginRefused(msgspec.Struct, frozen=True):
-    """A refused login. detail: for the log, without secrets. code: for the device; None = by the refusal."""
+    """A refused login.
+
+    Attributes:
+        detail: For the log, without secrets.
+        code: The reason code for the device; None = by the refusal.
+    """
 
     refusal: LoginRefusal
     detail: str = ""

@@ -15,7 +15,10 @@ _RETRY_MS: Final = 10_000
 
 
 class KeyServer:
-    """The keys of `token_jwks_url`, on the event loop. No answer leaves the old keys in force. now_ms: of a monotonic clock.
+    """The keys of `token_jwks_url`, on the event loop. No answer leaves the old keys in force.
+
+    Args:
+        now_ms: Returns milliseconds of a monotonic clock.
 
     Attributes:
         keys: Empty until the first answer.

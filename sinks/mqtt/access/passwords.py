@@ -15,7 +15,11 @@ _MAX_CACHED: Final = 100_000
 
 
 class PasswordHash(NamedTuple):
-    """A hash to verify. digest: of user, password and hash, under a key that only this process has."""
+    """A hash to verify.
+
+    Attributes:
+        digest: A digest of user, password and hash, under a key that only this process has.
+    """
 
     text: str
     digest: bytes

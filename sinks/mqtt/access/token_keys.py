@@ -25,7 +25,11 @@ _KEY_TYPES: Final = ("RSA", "EC", "OKP")
 
 @dataclass(frozen=True, slots=True)
 class TokenKey:
-    """One public key. key_id, algorithm: a token has to name the same, if both name one."""
+    """One public key.
+
+    Attributes:
+        key_id, algorithm: A token has to name the same, if both name one.
+    """
 
     key: PublicKeyTypes
     key_id: str | None = None
@@ -98,7 +102,10 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
 
 def fetch_token_keys(url: str, cafile: str) -> tuple[TokenKey, ...]:
-    """Asks a server, for at most some ten seconds. cafile: authorities of its certificate; empty = the system's.
+    """Asks a server, for at most some ten seconds.
+
+    Args:
+        cafile: Authorities of the server's certificate; empty = the system's.
 
     Raises:
         KeyServerError: There are no usable keys.

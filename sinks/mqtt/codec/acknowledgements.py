@@ -21,5 +21,9 @@ def plain_acknowledgement(packet: bytes) -> PacketId:
 
 
 def encode_acknowledgement(first_byte: int, packet_id: PacketId) -> bytes:
-    """Returns the packet. first_byte: framing.PUBACK, PUBREC, PUBREL or PUBCOMP."""
+    """Returns the packet of an acknowledgement.
+
+    Args:
+        first_byte: framing.PUBACK, PUBREC, PUBREL or PUBCOMP.
+    """
     return bytes((first_byte, 2, packet_id >> 8, packet_id & 0xFF))

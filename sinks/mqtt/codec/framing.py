@@ -28,7 +28,11 @@ _EXACT_FIRST_BYTES: Final = {CONNECT, PUBACK, PUBREC, PUBREL, PUBCOMP, SUBSCRIBE
 
 
 def encode_length(length: int) -> bytes:
-    """Encodes a Remaining Length (variable byte integer). length: 0…268,435,455."""
+    """Encodes a Remaining Length (variable byte integer).
+
+    Args:
+        length: 0…268,435,455.
+    """
     if length < 0x80:
         return bytes((length,))
     encoded = bytearray()
@@ -59,7 +63,11 @@ def check_first_byte(first_byte: int) -> None:
 
 
 class FrameBuffer:
-    """Takes bytes and gives whole packets. max_packet_size_bytes: the limit for a packet, fixed header included."""
+    """Takes bytes and gives whole packets.
+
+    Args:
+        max_packet_size_bytes: The limit for a packet in bytes, fixed header included.
+    """
 
     __slots__ = ("_buffer", "_position", "max_packet_size_bytes")
 

@@ -40,9 +40,11 @@ class Connect(Packet, frozen=True):
 
 
 class ConnAck(Packet, frozen=True):
-    """A CONNACK. reason_code: MQTT 5's, which the MQTT 3.1.1 codec translates. None = the property is left out.
+    """A CONNACK. None = the property is left out.
 
-    has_routing: retained messages, shared subscriptions and subscription identifiers are available.
+    Attributes:
+        reason_code: That of MQTT 5, which the MQTT 3.1.1 codec translates.
+        has_routing: True if retained messages, shared subscriptions and subscription identifiers are available.
     """
 
     reason_code: int = ReasonCode.SUCCESS
@@ -57,7 +59,12 @@ class ConnAck(Packet, frozen=True):
 
 
 class Publish(Packet, frozen=True):
-    """A PUBLISH. packet_id: 0 at QoS 0. topic: empty when only `topic_alias` names it."""
+    """A PUBLISH.
+
+    Attributes:
+        topic: Empty when only `topic_alias` names it.
+        packet_id: 0 at QoS 0.
+    """
 
     topic: str
     payload: bytes
@@ -110,7 +117,11 @@ class EncodePublish(Protocol):
 
 
 class PubAck(Packet, frozen=True):
-    """A PUBACK. reason: a text for people that an MQTT 5 client may add; Inflight adds none."""
+    """A PUBACK.
+
+    Attributes:
+        reason: A text for people that an MQTT 5 client may add; Inflight adds none.
+    """
 
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
@@ -118,7 +129,11 @@ class PubAck(Packet, frozen=True):
 
 
 class PubRec(Packet, frozen=True):
-    """A PUBREC. reason: see PubAck."""
+    """A PUBREC.
+
+    Attributes:
+        reason: See PubAck.
+    """
 
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
@@ -136,7 +151,12 @@ class PubComp(Packet, frozen=True):
 
 
 class Subscribe(Packet, frozen=True):
-    """A SUBSCRIBE. subscriptions: as requested, filters not yet checked. subscription_id: None = not given."""
+    """A SUBSCRIBE.
+
+    Attributes:
+        subscriptions: As requested, filters not yet checked.
+        subscription_id: None = not given.
+    """
 
     packet_id: PacketId
     subscriptions: tuple[Subscription, ...]

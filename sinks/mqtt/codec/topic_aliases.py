@@ -16,9 +16,12 @@ MAX_TOPIC_LENGTH: Final = 256
 
 
 class TopicAliases:
-    """The topic aliases of one connection. client_maximum: of its CONNECT [MQTT-3.1.2-26]. encode: of its MQTT version.
+    """The topic aliases of one connection.
 
-    max_packet_size_bytes: None = no limit.
+    Args:
+        client_maximum: The Topic Alias Maximum of its CONNECT [MQTT-3.1.2-26].
+        encode: The encoder of its MQTT version.
+        max_packet_size_bytes: None = no limit.
     """
 
     __slots__ = ("_aliases", "_encode", "_max_packet_size_bytes", "_maximum")

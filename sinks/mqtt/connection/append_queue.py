@@ -36,7 +36,10 @@ class AppendTopic(Enum):
 class Answer:
     """An encoded packet that waits for its turn. It does not hold the records that it answers.
 
-    is_free: those records are confirmed, or there is none. counts: see Append. unconfirmed: how many records are not confirmed.
+    Attributes:
+        is_free: True if those records are confirmed, or there is none.
+        counts: See Append.
+        unconfirmed: How many of those records are not confirmed.
     """
 
     data: bytes

@@ -211,7 +211,12 @@ class WireConnection:
         )
 
     def registered(self, request: Register, registration: Registration | None, turn: Turn, now_ms: int) -> Effects:
-        """The answer to Register. registration: None = the connection cannot be held here now. turn: of a first request."""
+        """Handles the answer to Register.
+
+        Args:
+            registration: None = the connection cannot be held here now.
+            turn: The turn of a first request.
+        """
         refusal = request.refusal
         if registration is None:
             if refusal is None:
@@ -261,7 +266,11 @@ class WireConnection:
         return self._tell_connected()
 
     def looked_up(self, is_current: bool, now_ms: int) -> Effects:
-        """The answer to LookUp. is_current: the tables have all that was in the log when it was asked."""
+        """Handles the answer to LookUp.
+
+        Args:
+            is_current: True if the tables have all that was in the log when LookUp was requested.
+        """
         self._expire(now_ms)
         if self.phase is not Phase.LOOKING_UP:
             return self._effects()
@@ -302,7 +311,11 @@ class WireConnection:
             self._work_off(now_ms)
 
     def _serve(self, accept: AcceptConnection, now_ms: int) -> None:
-        """Works off what the device sends. accept: what the engine has said, or will."""
+        """Works off what the device sends.
+
+        Args:
+            accept: What the engine has said, or will say.
+        """
         handshake, settings = self._handshake, self.settings
         self._device = AcceptedDevice(
             self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms
@@ -315,7 +328,11 @@ class WireConnection:
     # --- from the engine and from routers ---------------------------------------------------------------------------------------
 
     def apply(self, commands: Iterable[GatewayCommand], code: str, now_ms: int) -> Effects:
-        """Carry commands out, each once. code: of their record."""
+        """Carries commands out, each once.
+
+        Args:
+            code: The build of their record.
+        """
         requests: tuple[Request, ...] = ()
         for command in commands:
             status = self._order.status_of(command.sequence, code)
@@ -352,9 +369,13 @@ class WireConnection:
         self._end(CloseReason(command.reason, "engine", command.reason_code), words=command.reason)
 
     def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> Effects:
-        """A message that a router has read: it is sent if the session's grant covers it. Call it only while the lease holds.
+        """Handles a message that a router has read: it is sent if the session's grant covers it.
 
-        under_pressure: messages are better left to the session. wall_ms: since 1970.
+        Call it only while the lease holds.
+
+        Args:
+            under_pressure: True if messages are better left to the session.
+            wall_ms: Milliseconds since 1970.
         """
         if self._device is None or self._ending.pending is not None or self._ending.peer_gone:
             self.counters.offers_ignored += 1
@@ -527,7 +548,11 @@ class WireConnection:
     # --- the end ----------------------------------------------------------------------------------------------------------------
 
     def close(self, why: CloseReason, reconnect_grace_ms: int, now_ms: int) -> Effects:
-        """Say goodbye to both sides and close. reconnect_grace_ms: see ConnectionLost."""
+        """Says goodbye to both sides and closes.
+
+        Args:
+            reconnect_grace_ms: See ConnectionLost.
+        """
         self._end(why, reconnect_grace_ms=reconnect_grace_ms)
         return self._effects()
 

@@ -14,8 +14,10 @@ from state.model import ClientId
 class Register(msgspec.Struct, frozen=True):
     """A CONNECT was read: give the connection an id and its CONNECT a turn, and answer by `WireConnection.registered`.
 
-    client_id: empty = the client leaves the choice to the server. refusal: what the engine has answered to the id before this
-    one, because it knows a newer connection; that CONNECT had its turn. None = it is the first id.
+    Attributes:
+        client_id: Empty = the client leaves the choice to the server.
+        refusal: What the engine has answered to the id before this one, because it knows a newer connection; that CONNECT had its
+            turn. None = it is the first id.
     """
 
     client_id: ClientId

@@ -52,15 +52,23 @@ class Ending:
         return None if is_owed else why
 
     def tell(self, event: ClientDisconnected | ConnectionLost, mark: Append | None) -> None:
-        """Adds the last event of the connection. mark: what it says of its session afterwards; None = nothing."""
+        """Adds the last event of the connection.
+
+        Args:
+            mark: What the connection says of its session afterwards; None = nothing.
+        """
         self.is_told = True
         self._records.add(Append(encode_event(event), is_farewell=True, then=mark, delays_lookups=mark is not None))
 
     def tell_lost(
         self, connection_id: int, why: CloseReason, reconnect_grace_ms: int, unanswered: PacketId, mark: Append | None
     ) -> None:
-        """Adds ConnectionLost. unanswered: the message that the device may have failed on, if it is the one to blame. mark: as in
-        `tell`."""
+        """Adds ConnectionLost.
+
+        Args:
+            unanswered: The message that the device may have failed on. It is told only if the device may be to blame for the end.
+            mark: As in `tell`.
+        """
         if why.cause not in DEVICE_FAILED and why is not TAKEN_OVER:
             unanswered = 0
         text, grace_ms = why.text, reconnect_grace_ms
@@ -68,7 +76,11 @@ class Ending:
         self.tell(lost, mark)
 
     def write_last_packet(self, phase: Phase, why: CloseReason, words: str) -> None:
-        """Counts the end, and writes CONNACK or DISCONNECT where the device may be told. words: for the device."""
+        """Counts the end, and writes CONNACK or DISCONNECT where the device may be told.
+
+        Args:
+            words: The reason string for the device.
+        """
         reason_code = why.reason_code
         if phase in BEFORE_CONNACK:  # no DISCONNECT before CONNACK [MQTT-3.14.0-1]
             self._counters.connections_refused[reason_code] += 1

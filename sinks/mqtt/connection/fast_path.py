@@ -306,7 +306,8 @@ class WireFastPath:
     def take_next(self, is_unconfirmed: bool, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold | None:
         """Takes the first held offer, or leaves it to the session. Call it again until it is held still, or there is none.
 
-        is_unconfirmed: Kafka has to confirm records first.
+        Args:
+            is_unconfirmed: True if Kafka has to confirm records first.
         """
         offer = self.held.first
         if offer is None:

@@ -40,7 +40,11 @@ _NOT_REGISTERED: Final = Registration(0, "", -1, "")
 
 
 class Codec(msgspec.Struct, frozen=True):
-    """The codec of one MQTT version. decode: a whole packet and where its body starts → value, raises ProtocolViolation."""
+    """The codec of one MQTT version.
+
+    Attributes:
+        decode: Gets a whole packet and where its body starts, and returns the value. Raises ProtocolViolation.
+    """
 
     protocol_version: int
     decode: Callable[[bytes, int], ClientPacket]
@@ -54,7 +58,11 @@ V5: Final = Codec(v5.PROTOCOL_LEVEL, v5.decode, v5.encode, v5.encode_publish)
 
 
 class ConnectionRefused(Exception):
-    """Answer CONNACK with this reason, if there is an answer, and close. codec: None = close without a word."""
+    """The connection is refused: answer CONNACK with this reason, if there is an answer, and close.
+
+    Attributes:
+        codec: None = close without a word.
+    """
 
     def __init__(self, reason: str, *, reason_code: ReasonCode, codec: Codec | None) -> None:
         super().__init__(reason)
@@ -155,7 +163,12 @@ def connected_event(
     claim: Claim = Claim.NONE,
     expired: ExpiredSession | None = None,
 ) -> ClientConnected:
-    """Makes the event for the engine. username: verified; empty = the device has not logged in. gateway: name of this process."""
+    """Makes the event for the engine.
+
+    Args:
+        username: Verified; empty = the device has not logged in.
+        gateway: Name of this process.
+    """
     will = connect.will
     if will is not None and username:
         will = msgspec.structs.replace(will, username=username)
@@ -177,7 +190,11 @@ def connected_event(
 
 
 def expected_accept(connect: Connect, session: SessionSettings, registration: Registration) -> AcceptConnection:
-    """Predicts the engine's answer to a CONNECT that begins a session, all but its sequence number. session: of the client."""
+    """Predicts the engine's answer to a CONNECT that begins a session, all but its sequence number.
+
+    Args:
+        session: Session settings of the client.
+    """
     has_routing = session.routing
     return AcceptConnection(
         connection_id=registration.connection_id,
@@ -300,9 +317,13 @@ class Handshake:
         )
 
     def ending_mark(self, changed_expiry_s: int | None = None) -> Append | None:
-        """Makes the record that says how long the session is kept after the connection; None = nothing new is to be said.
+        """Makes the record that says how long the session is kept after the connection.
 
-        changed_expiry_s: what DISCONNECT says; None = nothing.
+        Args:
+            changed_expiry_s: What DISCONNECT says, in seconds; None = nothing.
+
+        Returns:
+            None if nothing new is to be said.
         """
         if not self._settings.routing.enabled:
             return None
@@ -350,7 +371,11 @@ class Handshake:
         )
 
     def looked_up(self, is_current: bool, now_ms: int) -> None:
-        """Claims whether there is a session. is_current: the tables have all that was in the log when CONNECT was read."""
+        """Claims whether there is a session.
+
+        Args:
+            is_current: True if the tables have all that was in the log when CONNECT was read.
+        """
         if not is_current or not self.may_claim:
             return
         kept_ms = self.registration.tables.kept_ms(self.registration.client_id)

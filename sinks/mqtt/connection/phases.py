@@ -28,7 +28,13 @@ OPEN: Final = (Phase.ANSWERED, Phase.CONNECTED)
 
 
 class CloseReason(NamedTuple):
-    """Why a connection ends. text: for the engine. cause: in the metrics. reason_code: for the device, SUCCESS = none."""
+    """The reason why a connection ends.
+
+    Attributes:
+        text: For the engine.
+        cause: For the metrics.
+        reason_code: For the device; SUCCESS = none.
+    """
 
     text: str
     cause: str
@@ -68,7 +74,12 @@ class Deadlines:
     login_ends_ms: int | None = None
 
     def begin(self, asked_s: int, max_s: int, now_ms: int) -> None:
-        """The connection is accepted. asked_s: the Keep Alive of CONNECT; max_s: the longest one that is allowed."""
+        """Starts the keep alive of a connection that is accepted.
+
+        Args:
+            asked_s: The Keep Alive of CONNECT, in seconds.
+            max_s: The longest one that is allowed, in seconds.
+        """
         self._keep_alive_ms = limited_keep_alive_s(asked_s, max_s) * _KEEP_ALIVE_MS
         self._stalled_write_ms = max(self._stalled_write_ms, asked_s * _KEEP_ALIVE_MS)
         self.last_received_ms = now_ms
@@ -93,5 +104,9 @@ class Deadlines:
 
 
 def limited_keep_alive_s(asked_s: int, max_s: int) -> int:
-    """The keep alive that holds. asked_s: 0 = none was wanted."""
+    """Returns the keep alive that holds, in seconds.
+
+    Args:
+        asked_s: 0 = none was wanted.
+    """
     return min(asked_s, max_s) if asked_s else max_s

@@ -52,11 +52,17 @@ class Publications:
     def judge(
         self, publish: Publish, unanswered: int, now_ms: int, *, is_excessive: bool = False
     ) -> Append | PubAck | PubRec | None:
-        """Returns the record of a publication, with the answer that it sets free; or a refusal, which needs no record; or None.
+        """Judges a publication. Raises ProtocolViolation.
 
-        unanswered: publications that count and are not answered (`Append.counts`): in MQTT 5 those of QoS 1, because those of
-        QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2. now_ms: of a monotonic clock. is_excessive: its properties are
-        over the limit; QoS 0 is dropped. Raises ProtocolViolation.
+        Args:
+            unanswered: Publications that count and are not answered (`Append.counts`): in MQTT 5 those of QoS 1, because those of
+                QoS 2 count until PUBREL; in MQTT 3.1.1 those of QoS 2.
+            now_ms: Milliseconds of a monotonic clock.
+            is_excessive: True if the properties of the publication are over the limit; QoS 0 is dropped.
+
+        Returns:
+            The record of the publication, with the answer that it sets free; or a refusal, which needs no record. None = it is
+            dropped (QoS 0).
         """
         if publish.retain and self.is_v5 and self.tables is None:
             raise ProtocolViolation(
@@ -181,7 +187,10 @@ class Publications:
     def admit_qos1(self, unanswered: int) -> None:
         """Raises ProtocolViolation if the device has more publications under way than CONNACK's Receive Maximum [MQTT-3.3.4-7].
 
-        unanswered: its QoS 1 publications without PUBACK. MQTT 3.1.1 knows no such maximum.
+        MQTT 3.1.1 knows no such maximum.
+
+        Args:
+            unanswered: The device's QoS 1 publications without PUBACK.
         """
         self._require_room(len(self.awaiting_rel) + unanswered)
 

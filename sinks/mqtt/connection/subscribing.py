@@ -46,15 +46,20 @@ class Dropped(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class SubscriptionJudge:
-    """Judges the subscriptions of one connection. Both answers have a code for each filter, in the order of the request, under
-    its packet id [MQTT-2.2.1-6] [MQTT-3.8.4-2] [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1].
+    """Judges the subscriptions of one connection.
 
-    subscriptions: those that the session holds, by their filters; without routing some have no value. None = too many to be told,
-    so any may be among them.
-    grant: what the login allows; a filter that it does not cover is refused with 0x87, one that it hides with 0x80.
-    max_subscriptions: how many there may be, max_subscription_bytes: how long together; 0 = no limit. One more is refused with
-    0x97; resubscribing does not count twice. max_topic_levels: of a filter; 0 = no limit.
-    has_routing: there are shared subscriptions and subscription identifiers.
+    Both answers have a code for each filter, in the order of the request, under its packet id [MQTT-2.2.1-6] [MQTT-3.8.4-2]
+    [MQTT-3.8.4-6] [MQTT-3.8.4-7] [MQTT-3.9.3-1] [MQTT-3.10.4-5] [MQTT-3.11.3-1]. A new filter beyond `max_subscriptions` or
+    `max_subscription_bytes` is refused with 0x97; resubscribing does not count twice.
+
+    Attributes:
+        subscriptions: Those that the session holds, by their filters; without routing some have no value. None = too many to be
+            told, so any may be among them.
+        grant: What the login allows. A filter that it does not cover is refused with 0x87, one that it hides with 0x80.
+        max_subscriptions: How many there may be; 0 = no limit.
+        max_subscription_bytes: How long the filters may be together; 0 = no limit.
+        max_topic_levels: Levels of a filter; 0 = no limit.
+        has_routing: True if there are shared subscriptions and subscription identifiers.
     """
 
     subscriptions: dict[str, Subscription | None] | None = field(default_factory=dict)
@@ -69,9 +74,14 @@ class SubscriptionJudge:
         self._bytes = sum(len(topic_filter.encode()) for topic_filter in self.subscriptions or ())
 
     def subscribe(self, subscribe: Subscribe, *, excess: int = 0, is_refused: bool = False) -> Granted:
-        """Grants or refuses each filter. Raises ProtocolViolation for a subscription identifier if CONNACK rules it out.
+        """Grants or refuses each filter.
 
-        excess: further topic filters of the packet, which are refused. is_refused: all are, because the packet is over a limit.
+        Args:
+            excess: Further topic filters of the packet, which are refused.
+            is_refused: True if all are refused, because the packet is over a limit.
+
+        Raises:
+            ProtocolViolation: The packet has a subscription identifier, and CONNACK rules it out.
         """
         identifier = subscribe.subscription_id
         if identifier is not None and not self.has_routing:
@@ -97,9 +107,10 @@ class SubscriptionJudge:
         return Granted(answer, tuple(granted), tuple(wanted), is_change)
 
     def unsubscribe(self, unsubscribe: Unsubscribe, *, excess: int = 0, is_refused: bool = False) -> Dropped:
-        """Drops each valid filter.
+        """Drops each valid filter. UNSUBACK does not have 0x97.
 
-        excess, is_refused: as in `subscribe`. UNSUBACK does not have 0x97.
+        Args:
+            excess, is_refused: As in `subscribe`.
         """
         if is_refused:
             excess += len(unsubscribe.topic_filters)

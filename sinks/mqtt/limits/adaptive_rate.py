@@ -71,7 +71,11 @@ class AdaptiveRateLimiter:
         self._max_delay_ms = limits.max_delay_ms
 
     def used(self, seconds: float) -> None:
-        """Counts what a device has sent that is not a low-rate one. seconds: that it takes at the full rates of one device."""
+        """Counts what a device has sent that is not a low-rate one.
+
+        Args:
+            seconds: Seconds that it takes at the full rates of one device.
+        """
         self._use_s += seconds
 
     def appended(self, records: int) -> None:
@@ -93,7 +97,11 @@ class AdaptiveRateLimiter:
         self._new_late += append_ms - least_ms > max(self._max_delay_ms, _LONGER * least_ms)
 
     def observe_lag(self, loop_lag_ms: float) -> None:
-        """Adapts the shares; called every 50 ms. loop_lag_ms: how late the event loop has called this."""
+        """Adapts the shares; called every 50 ms.
+
+        Args:
+            loop_lag_ms: How late the event loop has called this, in milliseconds.
+        """
         self._adapt(loop_lag_ms)
         self.packet_share = max(self.share, LIGHT_USE) if self._use_s < LIGHT_USE else self.share
         self._use_s *= _FORGETS

@@ -53,7 +53,11 @@ _Line: TypeAlias = OrderedDict[WaitingConnect, None]
 
 
 class ConnectQueue:
-    """The queue of one gateway. limiter: None = the rate is never reduced."""
+    """The queue of one gateway.
+
+    Args:
+        limiter: None = the rate is never reduced.
+    """
 
     def __init__(
         self, limits: DeviceLimits, loop: Timers, *, answer_timeout_ms: int, limiter: AdaptiveRateLimiter | None = None
@@ -82,7 +86,11 @@ class ConnectQueue:
         self._arm()
 
     def enter(self, waiting: WaitingConnect, host: str | None) -> Turn:
-        """Asks for a turn. After LATER, `turn_has_come` is called unless `leave` comes first. host: None = it is not limited."""
+        """Asks for a turn. After LATER, `turn_has_come` is called unless `leave` comes first.
+
+        Args:
+            host: None = it is not limited.
+        """
         if not self._key_of and self._may_go(self._now_ms()):
             return Turn.NOW
         key = waiting if host is None else host

@@ -43,7 +43,14 @@ class ConnectionCounts:
         self._hosts = hosts
 
     def acquire(self, address: str) -> ConnectionSlot | None:
-        """Counts an accepted socket. None: close it. address: empty = `identify` gives it later."""
+        """Counts an accepted socket.
+
+        Args:
+            address: Empty = `identify` gives it later.
+
+        Returns:
+            The slot of the socket; None = close the socket.
+        """
         if len(self._slots) >= self._limits.max_connections:
             self._refusals.refused(Limit.CONNECTIONS, address)
             return None

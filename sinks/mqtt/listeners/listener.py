@@ -112,7 +112,11 @@ class Listener:
                 _log.info("certificate_read", host=self._settings.host, port=self._settings.port)
 
     def keep_alive(self, of_all_ms: int) -> None:
-        """Probes silent devices that are accepted from now on. of_all_ms: the time of listeners without one of their own."""
+        """Probes silent devices that are accepted from now on.
+
+        Args:
+            of_all_ms: The time of listeners without one of their own, in milliseconds.
+        """
         own_ms = self._settings.tcp_keepalive_ms
         for listening in self.sockets:
             keep_alive(listening, of_all_ms if own_ms is None else own_ms)

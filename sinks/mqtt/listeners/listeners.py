@@ -22,11 +22,19 @@ _log: Final = structlog.get_logger(__name__)
 
 class ProtocolFactory(Protocol):
     def __call__(self, policy: ListenerAuthPolicy, slot: ConnectionSlot | None = None) -> asyncio.Protocol:
-        """Makes the protocol of an accepted socket. slot: None = the socket is not counted yet."""
+        """Makes the protocol of an accepted socket.
+
+        Args:
+            slot: None = the socket is not counted yet.
+        """
 
 
 class Listeners:
-    """The listeners of one gateway. new_protocol: makes the protocol that reads MQTT from a socket."""
+    """The listeners of one gateway.
+
+    Args:
+        new_protocol: Makes the protocol that reads MQTT from a socket.
+    """
 
     def __init__(
         self, settings: GatewaySettings, new_protocol: ProtocolFactory, counters: GatewayCounters, counts: ConnectionCounts

@@ -25,7 +25,11 @@ Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 
 class WebSocketProtocol(asyncio.Protocol):
-    """Unpacks frames for `inside`, the protocol that reads MQTT. address: of the device; None = it is the socket's peer."""
+    """Unpacks frames for `inside`, the protocol that reads MQTT.
+
+    Args:
+        address: The address of the device; None = it is the socket's peer.
+    """
 
     def __init__(
         self, listener: ListenerSettings, inside: asyncio.Protocol, refused: RefusalLog, address: str | None = None
