@@ -16,7 +16,11 @@ from sinks.kafka.append_times import AppendTimes
 
 
 def gauge(text: str, name: str = "", *, default: int = 0) -> Any:
-    """Declares a gauge. name: of the metric, if it differs from the field's."""
+    """Declares a gauge.
+
+    Args:
+        name: The name of the metric, if it differs from the field's.
+    """
     return field(default=default, metadata={"text": text, "name": name, "is_gauge": True})
 
 

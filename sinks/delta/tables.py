@@ -36,7 +36,12 @@ TABLE_PROPERTIES: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ColumnSpec:
-    """A column. sql_type: as in DDL. comment: its meaning, unit included; stored in the table."""
+    """A column.
+
+    Attributes:
+        sql_type: As in DDL.
+        comment: Its meaning, unit included; stored in the table.
+    """
 
     name: str
     sql_type: str
@@ -75,7 +80,12 @@ class TableSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeltaTransaction:
-    """Names a write, which Delta applies once. app_id: the writer, different for each checkpoint. version: counts its writes."""
+    """Names a write, which Delta applies once.
+
+    Attributes:
+        app_id: The writer, different for each checkpoint.
+        version: Counts the writes of this writer.
+    """
 
     app_id: str
     version: int
@@ -183,8 +193,9 @@ def newest_version(spark: SparkSession, location: str) -> int:
 def compact(spark: SparkSession, location: str, *, from_date: str, until_date: str, cluster_by: str | None) -> None:
     """Rewrites the days from_date ≤ date < until_date (ISO) as few files instead of many (OPTIMIZE).
 
-    cluster_by: Sorts them by this column too (Z-order), so a look-up reads few files. It rewrites all files, so use it for days
-    that are over. None = keep the order.
+    Args:
+        cluster_by: Sorts the days by this column too (Z-order), so a look-up reads few files. It rewrites all files, so use it
+            for days that are over. None = keep the order.
     """
     builder = (
         DeltaTable.forPath(spark, location).optimize().where(f"{PARTITION} >= '{from_date}' AND {PARTITION} < '{until_date}'")
