@@ -75,7 +75,8 @@ class DeliveryFuture:
 class Deliveries:
     """The deliveries that this process waits for. Reads receipts from the first one on.
 
-    most: How many; beyond it the oldest one ends with DeliveryUnknown.
+    Args:
+        most: How many; beyond it the oldest one ends with DeliveryUnknown.
     """
 
     def __init__(self, topic: str, bootstrap_servers: str, options: Mapping[str, Any], *, most: int) -> None:

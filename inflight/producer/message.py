@@ -50,10 +50,11 @@ class _Header(NamedTuple):
 class MessageRecord(NamedTuple):
     """A record that the engine or a matcher will accept.
 
-    client_id: Empty for a publication, and for a record with several recipients.
-    key: None = the record names `recipients`, and is for this partition of a topic with so many `partitions`.
-    headers: Without those of the recipients.
-    size_bytes: An upper estimate of its size.
+    Attributes:
+        client_id: Empty for a publication, and for a record with several recipients.
+        key: None = the record names `recipients`, and is for this `partition` of a topic with so many `partitions`.
+        headers: Without those of the recipients.
+        size_bytes: An upper estimate of its size.
     """
 
     client_id: ClientId

@@ -126,5 +126,9 @@ class SomeSendsFailed(InflightError):
 
 
 def too_many_requests(reason: str) -> str:
-    """Returns the error of an attempt whose client is throttled. reason: of the record in `inflight.throttle`; may be empty."""
+    """Returns the error of an attempt whose client is throttled.
+
+    Args:
+        reason: The reason in the record of `inflight.throttle`; may be empty.
+    """
     return f"{TOO_MANY_REQUESTS} TOO_MANY_REQUESTS" + (f": {reason}" if reason else "")

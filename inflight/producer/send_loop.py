@@ -82,9 +82,14 @@ class SendRefused(Exception):
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """One record on its way. number: the order of submission. settle: by order key; each is called once, with the outcome.
+    """One record on its way.
 
-    queue, record: of the generation. record: which one of the partition's this is, and of which client; None = none has it yet.
+    Attributes:
+        number: The order of submission.
+        settle: By order key; each is called once, with the outcome.
+        queue: The queue of its partition, set by the generation.
+        record: Which one of the partition's records this is, and of which client, set by the generation; None = no client has it
+            yet.
     """
 
     message: MessageRecord
@@ -197,7 +202,11 @@ class SendLoop:
     def submit_many(
         self, message: MessageRecord, *, deadline_ms: float, settle: Mapping[ClientId, Settle], now_ms: float
     ) -> None:
-        """Begins the sends of a record with recipients (step 6). settle: for each of them."""
+        """Begins the sends of a record with recipients (step 6).
+
+        Args:
+            settle: For each of the recipients.
+        """
         at_once: list[ClientId] = []
         later: list[ClientId] = []
         for each in message.recipients:
@@ -255,9 +264,11 @@ class SendLoop:
             self._advance_changed(now_ms)
 
     def given_up(self, send: Send, error: str, *, is_refused: bool, is_written: bool, now_ms: float) -> None:
-        """The generation has given the record up.
+        """Handles a record that the generation has given up.
 
-        is_refused: a broker's no, which stands. is_written: the record may be in the log, or may get there.
+        Args:
+            is_refused: True if a broker has refused the record, which stands.
+            is_written: True if the record may be in the log, or may get there.
         """
         if send.state is not SendState.HANDED_OVER:
             return

@@ -29,8 +29,9 @@ class Worker:
 
     A sender's thread hands its record to librdkafka, and a thread of librdkafka's client settles it: no other thread is between.
 
-    beside: A worker whose records are for clients. Those of this one are publications: of the throttles, which `beside` follows
-    for both, they heed only that of all clients.
+    Args:
+        beside: A worker whose records are for clients. The records of this one are then publications: they heed only the throttle
+            of all clients. `beside` follows the throttles for both.
     """
 
     def __init__(
