@@ -147,7 +147,9 @@ class GroupStream(ABC, Generic[T]):
     def batches(self, most: int = 500, *, within_s: float = 1.0) -> Iterator[list[T]]:
         """Iterates over lists of values, for bodies that work on many at once. Offsets are stored after the body, as in `for`.
 
-        most: Values of a list; the last Kafka record may bring more. within_s: After this time a list is given out as it is.
+        Args:
+            most: Values of a list; the last Kafka record may bring more.
+            within_s: Seconds after which a list is given out as it is.
         """
         self._give_again()
         while not self._is_stopping:

@@ -19,7 +19,11 @@ _AT_END: Final = -1
 
 
 class PastClient(NamedTuple):
-    """A client whose receipts are looked for. since_ms: Kafka stored them at this time or later; milliseconds since 1970."""
+    """A client whose receipts are looked for.
+
+    Attributes:
+        since_ms: Kafka stored the receipts at this time or later; milliseconds since 1970.
+    """
 
     client_id: ClientId
     since_ms: int

@@ -27,7 +27,8 @@ class TopicFollower:
     A lost connection, or a consumer that fails, skips nothing. Partitions that are added later are read from their beginning, and
     so is a topic that was deleted and created again; some of its records may be handed over twice.
 
-    handle: Gets a message of librdkafka. What it raises is logged, and the next record follows.
+    Args:
+        handle: Gets a message of librdkafka. What it raises is logged, and the next record follows.
     """
 
     def __init__(
