@@ -37,7 +37,12 @@ class Addressees(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class CampaignMessage(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The message that each client gets. payload_file stands beside the file of the campaign. expiration: a duration."""
+    """The message that each client gets.
+
+    Attributes:
+        payload_file: A file beside that of the campaign.
+        expiration: A duration.
+    """
 
     topic: str
     payload: str = ""

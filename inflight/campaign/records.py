@@ -35,13 +35,15 @@ class CampaignStatus(StrEnum):
 
 
 class Campaign(msgspec.Struct, frozen=True, kw_only=True):
-    """Attributes:
-    clients: How many there are.
-    rate: Messages a second.
-    deadline_ms: Nothing is sent later; None = there is no deadline. Times are ms since 1970.
-    failed_share, abort_after: See AbortRule; None = failures do not stop it.
-    reason: Why it has ended, for people.
-    runner: The process that may send. Another one has to stop.
+    """A campaign: the message, the limits and the status. Times are milliseconds since 1970.
+
+    Attributes:
+        clients: How many there are.
+        rate: Messages a second.
+        deadline_ms: Nothing is sent later; None = there is no deadline.
+        failed_share, abort_after: See AbortRule; None = failures do not stop it.
+        reason: Why it has ended, for people.
+        runner: The process that may send. Another one has to stop.
     """
 
     id: str

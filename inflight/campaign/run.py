@@ -176,7 +176,11 @@ def too_many_failures(campaign: Campaign, outcomes: CampaignOutcomes) -> str:
 
 
 def new_campaign(plan: CampaignPlan, clients: int, *, now_ms: int) -> Campaign:
-    """Returns the record of a campaign that begins now. clients: how many it addresses."""
+    """Returns the record of a campaign that begins now.
+
+    Args:
+        clients: How many clients it addresses.
+    """
     message, rule = plan.message, plan.abort
     return Campaign(
         id=plan.id,

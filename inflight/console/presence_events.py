@@ -17,7 +17,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresenceEvents:
-    """Changes, newest first. source: where they are from and how far back it reaches, for people."""
+    """The newest changes of clients' connections.
+
+    Attributes:
+        changes: Newest first.
+        source: Where the changes are from and how far back it reaches, for people.
+    """
 
     changes: tuple[ClientPresence, ...]
     source: str

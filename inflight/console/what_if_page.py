@@ -28,7 +28,11 @@ class WhatIfRow(NamedTuple):
 
 
 class WhatIfPage:
-    """The page of what-if. data_dir: the engine's data directory, where the command keeps its answer."""
+    """The page of what-if.
+
+    Args:
+        data_dir: The engine's data directory, where the command keeps its answer.
+    """
 
     def __init__(self, pages: Pages, data_dir: Path) -> None:
         self._pages = pages

@@ -21,12 +21,18 @@ class Manners(StrEnum):
 
 
 class Device(PahoDevice):
-    """One device.
+    """A device of the demo, which counts for itself what it receives.
 
-    received: how often each payload came, by the device's own count.
-    topic_filters: it subscribes to these at QoS 2. subscribed: set when that is answered.
-    to_publish: topics and payloads. published: the payloads of its QoS 2 publications until now.
-    misbehave_every: each so many messages, by first arrival, meet the device's bad manners once.
+    Args:
+        subscribe: The topic filters to which it subscribes at QoS 2.
+        misbehave_every: Each so many messages, by first arrival, meet the device's bad manners once.
+
+    Attributes:
+        received: How often each payload came, by the device's own count.
+        topic_filters: It subscribes to these at QoS 2.
+        subscribed: Set when its SUBSCRIBE is answered.
+        to_publish: Topics and payloads.
+        published: The payloads of its QoS 2 publications until now.
     """
 
     def __init__(

@@ -38,9 +38,12 @@ class Plans(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
-    """One row of the result: a group of devices, or all of them. sent: also what devices have published for them.
+    """One row of the result: a group of devices, or all of them.
 
-    redelivered: copies at QoS 1 beyond the first, which MQTT allows. qos2_duplicates: copies at QoS 2, which it does not.
+    Attributes:
+        sent: Includes what devices have published for them.
+        redelivered: Copies at QoS 1 beyond the first, which MQTT allows.
+        qos2_duplicates: Copies at QoS 2, which MQTT does not allow.
     """
 
     devices: int

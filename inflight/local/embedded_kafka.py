@@ -103,11 +103,14 @@ class EmbeddedKafka:
     """One broker, on loopback, with its data under `data_dir`.
 
     Use it as a context manager, or call `start` and `stop`. Start it from the main thread: on Linux the broker is killed when the
-    thread that started it ends (inflight/local/child_process.py). port: where clients connect, valid after `start`.
+    thread that started it ends (inflight/local/child_process.py).
 
     Args:
         port: Where clients connect; 0 = a free one, chosen at the first start and kept while this object lives.
         preferred_port: That one if it is free; 0 = any. Used if `port` is 0.
+
+    Attributes:
+        port: Where clients connect; valid after `start`.
     """
 
     def __init__(self, data_dir: Path, *, port: int = 0, preferred_port: int = 0, jars: Jars) -> None:
@@ -182,7 +185,8 @@ class EmbeddedKafka:
     def await_ready(self, patience_s: float = PATIENCE_S) -> None:
         """Does the second half of `start`: waits for the answer to a metadata request. Raises ChildProcessFailed.
 
-        patience_s: a broker that neither answers nor works for this long is killed.
+        Args:
+            patience_s: A broker that neither answers nor works for so many seconds is killed.
         """
         watch = StartWatch(self.pid, patience_s=patience_s)
         while not self._answers():

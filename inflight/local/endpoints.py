@@ -11,12 +11,13 @@ from inflight.running_up import ENDPOINTS_FILE, is_alive
 class Endpoints(msgspec.Struct, frozen=True, kw_only=True):
     """The content of the file.
 
-    mqtt, kafka: host:port.
-    listeners: addresses of [[listeners]], with commas between them.
-    pids: by name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while a process is being restarted.
-    metrics: host:port of the processes that serve metrics, by name.
-    console: the address of the page.
-    config, overrides: its --config and --set, for commands on the same data directory.
+    Attributes:
+        mqtt, kafka: `host:port`.
+        listeners: Addresses of [[listeners]], with commas between them.
+        pids: By name (`up`, `kafka`, `engine`, `gateway`, `console`); absent while a process is being restarted.
+        metrics: `host:port` of the processes that serve metrics, by name.
+        console: The address of the page.
+        config, overrides: The --config and --set of `inflight up`, for commands on the same data directory.
     """
 
     mqtt: str = ""

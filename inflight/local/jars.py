@@ -50,8 +50,10 @@ _IVYS: Final = 4
 class Jars:
     """The jars of each class path.
 
-    spark: for `spark.jars`, without what PySpark ships itself. kafka: the embedded broker's whole classpath.
-    local_fs: BareLocalFileSystem; Spark needs it on `spark.driver.extraClassPath`, before `spark.jars` are added.
+    Attributes:
+        spark: For `spark.jars`, without what PySpark ships itself.
+        kafka: The embedded broker's whole classpath.
+        local_fs: BareLocalFileSystem; Spark needs it on `spark.driver.extraClassPath`, before `spark.jars` are added.
     """
 
     spark: tuple[Path, ...]
@@ -61,7 +63,11 @@ class Jars:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PinnedJar:
-    """A line of conf/jars.txt. class_path: one of CLASS_PATHS."""
+    """A line of conf/jars.txt.
+
+    Attributes:
+        class_path: One of CLASS_PATHS.
+    """
 
     class_path: str
     organisation: str
@@ -187,7 +193,11 @@ def _fetch(pinned: Sequence[PinnedJar], directory: Path, *, progress: bool) -> N
 
 
 def _ivy_file(number: int, jars: Sequence[PinnedJar]) -> str:
-    """Returns the ivy.xml of one Ivy. number: names its module, because Ivy keeps a file for each in its cache."""
+    """Returns the ivy.xml of one Ivy.
+
+    Args:
+        number: Names its module, because Ivy keeps a file for each in its cache.
+    """
     configurations = "".join(f'<conf name="{name}"/>' for name in CLASS_PATHS)
     dependencies = "".join(
         f'<dependency org="{jar.organisation}" name="{jar.name}" rev="{jar.version}"'

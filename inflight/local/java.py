@@ -26,7 +26,13 @@ _INSTALL: Final = (
 
 @dataclass(frozen=True, slots=True)
 class JavaInstallation:
-    """A usable Java. executable: absolute path of `java`. version: its major version. build: what `java -version` prints."""
+    """A usable Java.
+
+    Attributes:
+        executable: Absolute path of `java`.
+        version: Its major version.
+        build: What `java -version` prints.
+    """
 
     executable: Path
     version: int

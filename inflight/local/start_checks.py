@@ -32,7 +32,11 @@ _LOOPBACK: Final = "127.0.0.1"
 
 
 def up_faults(settings: Settings, *, kafka_port: int) -> Faults:
-    """Checks everything for `inflight up`. kafka_port: 0 = any free one."""
+    """Checks everything for `inflight up`.
+
+    Args:
+        kafka_port: 0 = any free one.
+    """
     yield from engine_directory_faults(settings)
     yield from one_broker_faults(settings)
     if settings.gateway.port == NO_LISTENER:
@@ -52,7 +56,11 @@ def engine_faults(settings: Settings) -> Faults:
 
 
 def gateway_faults(settings: Settings, *, is_one_of_several: bool) -> Faults:
-    """Checks everything for `inflight gateway`. is_one_of_several: others of it hold the same ports already."""
+    """Checks everything for `inflight gateway`.
+
+    Args:
+        is_one_of_several: True if other processes of this gateway hold the same ports already.
+    """
     yield from gateway_file_faults(settings)
     if not is_one_of_several:
         yield from port_faults([*_gateway_ports(settings), *_metrics_ports(settings, "gateway_port")])

@@ -97,7 +97,8 @@ class SupervisedChild:
     def metrics(self, name: str | None = None) -> Iterator[tuple[str, str]]:
         """Yields name and HOST:PORT of each process that serves its metrics: itself, or those that it has started.
 
-        name: None = its own.
+        Args:
+            name: The name to yield; None = its own.
         """
         addresses = self.words.get("metrics", "").split(",")
         for number, address in enumerate(filter(None, addresses), start=1):

@@ -71,16 +71,18 @@ def shown_metrics(settings: Settings) -> tuple[str, ...]:
 class UpOptions:
     """Options of `inflight up`.
 
-    data_dir: everything is kept there.
-    mqtt_port: None = as configured; 0 = any free port.
-    kafka_port: None = that of the last start, at first 9092 if it is free; 0 = any free port.
-    config, overrides: passed on to the children, so that all read the same configuration.
-    defaults: overrides that give way to `overrides`.
-    console: whether the page is served.
-    is_console_port_free: no port is configured for it, so it has that of the last start.
-    nice: nice value of the engine, so that the gateway, for which devices wait, goes first.
-    standby: whether a second engine waits. standby_overrides: its own.
-    accept_loss: of `run_engine`, until the engine is ready for the first time.
+    Attributes:
+        data_dir: Everything is kept there.
+        mqtt_port: None = as configured; 0 = any free port.
+        kafka_port: None = that of the last start, at first 9092 if it is free; 0 = any free port.
+        config, overrides: Passed on to the children, so that all read the same configuration.
+        defaults: Overrides that give way to `overrides`.
+        console: True if the page is served.
+        is_console_port_free: True if no port is configured for the console, so it has that of the last start.
+        nice: Nice value of the engine, so that the gateway, for which devices wait, goes first.
+        standby: True if a second engine waits.
+        accept_loss: As in `run_engine`, until the engine is ready for the first time.
+        standby_overrides: Overrides of the second engine alone.
     """
 
     data_dir: Path

@@ -134,7 +134,11 @@ def diagnosis(view: ClientView, now_ms: int) -> str:
 
 
 def fate_sentences(settings: Settings, steps: Sequence[TraceStep]) -> list[str]:
-    """Returns a sentence for each client of a message. steps: of its trace, oldest first."""
+    """Returns a sentence for each client of a message.
+
+    Args:
+        steps: The steps of the message's trace, oldest first.
+    """
     return [
         f"{fate.sentence}; {known}"
         if fate.whereabouts.is_with_session and (known := _connection_of(settings, fate.client_id))

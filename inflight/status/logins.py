@@ -19,7 +19,11 @@ _COLOURS: Final = re.compile(r"\x1b\[[\d;]*m")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedLogin:
-    """A refused CONNECT. time: ISO 8601 in UTC, to milliseconds."""
+    """A refused CONNECT.
+
+    Attributes:
+        time: ISO 8601 in UTC, to milliseconds.
+    """
 
     time: str
     reason: str

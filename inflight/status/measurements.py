@@ -194,7 +194,11 @@ class Measurements:
 
 
 def with_stall(before: KafkaStatus, now: KafkaStatus) -> KafkaStatus:
-    """Returns `now`, which knows for how long the matchers have finished nothing. before: an earlier measurement."""
+    """Returns `now`, which knows for how long the matchers have finished nothing.
+
+    Args:
+        before: An earlier measurement.
+    """
     earlier, matchers = before.matchers, now.matchers
     if earlier is None or matchers is None or earlier.finished != matchers.finished or not (earlier.waiting and matchers.waiting):
         return now

@@ -15,9 +15,12 @@ _POLL_MS: Final = 200
 
 
 class HighWatermarks:
-    """Ends of partitions, open transactions included. Read them before the last stable offsets: what is between is held back.
+    """Ends of partitions, open transactions included. Methods raise KafkaError.
 
-    options: of kafka-python's clients. Methods raise KafkaError.
+    Read them before the last stable offsets: what is between is held back.
+
+    Args:
+        options: Options of kafka-python's clients.
     """
 
     def __init__(self, options: Mapping[str, Any], partitions: Collection[TopicPartition]) -> None:
@@ -28,7 +31,11 @@ class HighWatermarks:
         self._ends: dict[TopicPartition, int] = self._consumer.end_offsets(list(partitions))
 
     def held(self, stable: Mapping[TopicPartition, int]) -> tuple[HeldPartition, ...]:
-        """Returns the partitions that are held back. stable: last stable offsets, read after this was made."""
+        """Returns the partitions that are held back.
+
+        Args:
+            stable: Last stable offsets, read after this object was made.
+        """
         held = {partition: stable[partition] for partition, end in sorted(self._ends.items()) if stable[partition] < end}
         if not held:
             return ()

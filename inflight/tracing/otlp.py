@@ -17,7 +17,11 @@ _SERVICE: Final = "service.name"
 
 
 class OtlpCollector:
-    """A collector. endpoint: `http://HOST:4318/v1/traces`; None = that of OpenTelemetry's own environment variables."""
+    """A collector to which spans are sent.
+
+    Args:
+        endpoint: `http://HOST:4318/v1/traces`; None = that of OpenTelemetry's own environment variables.
+    """
 
     def __init__(self, endpoint: str | None = None) -> None:
         self._exporter = OTLPSpanExporter(endpoint=endpoint)

@@ -28,7 +28,11 @@ _ID_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StationSpan:
-    """A span. Times are milliseconds since 1970. error: What went wrong, for people; None = nothing did."""
+    """A span. Times are milliseconds since 1970.
+
+    Attributes:
+        error: What went wrong, for people; None = nothing did.
+    """
 
     name: str
     trace_id: int
