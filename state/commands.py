@@ -136,15 +136,19 @@ class CloseConnection(Value, frozen=True, tag=6):
 class OpenFastPath(Value, frozen=True, tag=7):
     """Grants the fast path: the gateway may send messages of this client before the session has read them (protocol.md, 7).
 
-    after: the highest position that the session has handled, in the partition of this client's messages, and that does not wait
-        in its queue. queued_to: the messages beyond it and up to this offset wait there. So none of them is a repetition, or a
-        copy; -1 = none waits.
-    adopted: the offset of the highest `FastSent` of this connection that the session has read; -1 = none yet.
-    ids_in_use: packet ids of the fast path that are not free. last_id: the one that was used last, 0 = none yet.
-    recent_ids: digests of remembered message ids, 8 bytes each, concatenated. A message with such an id is a repetition.
-    is_snapshot: `recent_ids` has all of them and replaces those of earlier grants; False = it adds to them.
-    subscriptions: cap the QoS of messages; None = unchanged since the last grant.
-    marks: the highest mark of a routed message from each source that the session has read; None = unchanged since the last grant.
+    Attributes:
+        after: The highest position that the session has handled, in the partition of this client's messages, and that does not
+            wait in its queue.
+        queued_to: The messages beyond `after` and up to this offset wait in the session's queue. So none of them is a repetition,
+            or a copy; -1 = none waits.
+        adopted: The offset of the highest `FastSent` of this connection that the session has read; -1 = none yet.
+        ids_in_use: Packet ids of the fast path that are not free.
+        last_id: The packet id that the fast path has used last; 0 = none yet.
+        recent_ids: Digests of remembered message ids, 8 bytes each, concatenated. A message with such an id is a repetition.
+        is_snapshot: True = `recent_ids` has all of them and replaces those of earlier grants; False = it adds to them.
+        subscriptions: They cap the QoS of messages; None = unchanged since the last grant.
+        marks: The highest mark of a routed message from each source that the session has read; None = unchanged since the last
+            grant.
     """
 
     connection_id: int

@@ -78,5 +78,9 @@ class Setting:
         return field(default=value, metadata=self.metadata, repr=not self.secret)
 
     def default_factory(self, make: Callable[[], _T], *, is_shown: bool) -> _T:
-        """Returns a field whose default is made anew for each instance. is_shown: in its `repr`."""
+        """Returns a field whose default is made anew for each instance.
+
+        Args:
+            is_shown: True if the `repr` of an instance shows the field.
+        """
         return field(default_factory=make, metadata=self.metadata, repr=is_shown)
