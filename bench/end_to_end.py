@@ -36,8 +36,9 @@ from bench.simulated_devices import COUNTED_BURSTS, stamped, unstamped
 from inflight.demo.up import UpProcess
 from inflight.local.endpoints import Endpoints
 from streaming.config.settings import Settings
-from streaming.engine.kafka_access import write_wake_up
+from streaming.engine.kafka_access import end_offsets, write_wake_up
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress, last_progress
+from streaming.spark_internals.checkpoint import Offsets
 
 RATES = (20, 200, 500, 1_000)
 QOS_2_RATE = 200
@@ -153,7 +154,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         devices = Devices(up.mqtt, arguments.devices, prefix, greetings + arguments.burst)
         devices.await_connected()
         backend.greet(prefix, greetings)
-        idle_batches(up, 1)
+        await_handled(up)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         started = time.time()
         backend.send(prefix, arguments.devices, arguments.burst, rate=0)
@@ -161,7 +162,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         if (missing := greetings + arguments.burst - measured["publishes"]) > 0:
             raise RuntimeError(f"{missing} of {arguments.burst} messages did not arrive")
         bursts.append(arguments.burst / (measured["last_time"] - started))
-        idle_batches(up, 1)  # later work for these messages counts too
+        await_handled(up)  # later work for these messages counts too
         result["burst_cpu_ms"] = 1_000 * sum(spent.spent().values()) / arguments.burst
         bar.update(task, advance=1, description=f"burst {number + 1}: {bursts[-1]:,.0f} messages/s")
     result["burst_per_s"] = median(bursts[-COUNTED_BURSTS:])
@@ -172,7 +173,7 @@ def measure(up: UpProcess, arguments: argparse.Namespace, bar: Progress) -> dict
         devices = Devices(up.mqtt, arguments.devices, prefix, arguments.devices + warm_up + count)
         devices.await_connected()
         backend.greet(prefix, arguments.devices)
-        idle_batches(up, 1)
+        await_handled(up)
         backend.send(prefix, arguments.devices, warm_up, rate=rate, payload=unstamped)
         backend.send(prefix, arguments.devices, count, rate=rate)
         measured = devices.result()
@@ -200,7 +201,7 @@ def measure_qos_2(up: UpProcess, backend: Backend, arguments: argparse.Namespace
     devices = Devices(up.mqtt, arguments.devices, "qos-2-", QOS_2_RATE + count, "--qos", "2")
     devices.await_connected()
     backend.greet("qos-2-", arguments.devices)
-    idle_batches(up, 1)
+    await_handled(up)
     backend.send("qos-2-", arguments.devices, QOS_2_RATE, rate=QOS_2_RATE, qos=2, payload=unstamped)
     backend.send("qos-2-", arguments.devices, count, rate=QOS_2_RATE, qos=2)
     measured = devices.result()
@@ -246,7 +247,7 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
         bar.update(task, advance=1, description=f"{count:,} connections: {text}")
         before = gateway.memory_info().rss  # for the first round; later ones reuse the memory of earlier ones
         prefix = f"{name}-{number}-"
-        idle_batches(up, 1)
+        await_handled(up)
         spent = ProcessorTime(partial(parts_of_up, up.data_dir))
         devices = Devices(up.mqtt, count, prefix, 1, *(["--clean"] if is_clean else []))  # this message ends them
         devices.await_connected()
@@ -261,6 +262,22 @@ def measure_connections(up: UpProcess, count: int, bar: Progress) -> dict[str, f
         result |= {f"{name}_cpu_ms_{part}": 1_000 * part_s / count for part, part_s in cpu_s.items()}
     bar.update(task, advance=1)
     return result
+
+
+def await_handled(up: UpProcess, timeout_s: float = 60.0) -> None:
+    """Returns when the engine has handled all that is in its log, and nothing more has come. Raises TimeoutError."""
+    settings, deadline = Settings(kafka={"bootstrap_servers": up.kafka}), time.monotonic() + timeout_s
+    ends: Offsets = {}
+    while True:
+        lines = (up.data_dir / PROGRESS_FILE).read_bytes().splitlines()[-1:]
+        read = msgspec.json.decode(lines[0], type=BatchProgress).end_offsets
+        if all(read[topic][number] >= offset for topic, offsets in ends.items() for number, offset in offsets.items()):
+            before, ends = ends, end_offsets(settings, read)
+            if ends == before:
+                return
+        if time.monotonic() > deadline:
+            raise TimeoutError("the engine does not come to rest")
+        time.sleep(0.2)
 
 
 def idle_batches(up: UpProcess, count: int, timeout_s: float = 60.0) -> list[BatchProgress]:

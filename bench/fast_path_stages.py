@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.devices import percentile
-from bench.end_to_end import Backend, Devices, idle_batches
+from bench.end_to_end import Backend, Devices, await_handled
 from bench.simulated_devices import STAMP, unstamped
 from inflight.demo.up import UpProcess
 from state.events import FastSent
@@ -103,7 +103,7 @@ def measure(rate: int, devices: int, seconds: int) -> dict[str, list[float]]:
         connected = Devices(up.mqtt, devices, "stage-", devices + rate + count)
         connected.await_connected()
         backend.greet("stage-", devices)
-        idle_batches(up, 1)
+        await_handled(up)
         backend.send("stage-", devices, rate, rate=rate, payload=unstamped)
         reader = Reader(up.kafka)
         backend.send("stage-", devices, count, rate=rate)

@@ -15,7 +15,7 @@ from kafka import KafkaConsumer, TopicPartition
 
 from bench.contestants.child import Child
 from bench.contestants.processor_time import parts_of_up
-from bench.end_to_end import idle_batches
+from bench.end_to_end import await_handled
 from inflight.demo.up import UpProcess
 from inflight.local.supervised_child import kill_group
 
@@ -57,8 +57,8 @@ class Inflight:
         return UplinkTopic(self._up.kafka, count)
 
     def await_rest(self, within_s: float) -> None:
-        """Returns after a micro-batch that called no session."""
-        idle_batches(self._up, 1, within_s)
+        """Returns when the engine has handled all that is in its log."""
+        await_handled(self._up, within_s)
 
     def kill(self) -> None:
         """Kills the engine: its driver, the JVM and the workers. `inflight up` starts it again."""
