@@ -96,12 +96,13 @@ class RawFetches:
         deadline = time.monotonic() + timeout_s
         while True:
             self._answered.clear()
+            # An answer that was not picked up keeps its partition out of the next fetch, which then waits for the others alone.
+            if found := list(self._found()):
+                return found
             for future in self._fetcher.send_fetches():
                 future.add_both(lambda _: self._answered.set())
-            found = list(self._found())
-            left_s = deadline - time.monotonic()
-            if found or left_s <= 0:
-                return found
+            if (left_s := deadline - time.monotonic()) <= 0:
+                return []
             self._answered.wait(min(left_s, _AGAIN_S))
 
     def close(self) -> None:

@@ -20,6 +20,8 @@ _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.25
 """How often a waiting thread checks for `close`."""
 _WITHOUT_KAFKA_S: Final = 0.1
+_FETCH_WAIT_MS: Final = 250
+"""Bounds the delay where an answer crosses a fetch, which then leaves its partition out (record_log.py)."""
 
 
 class Arrivals:
@@ -66,7 +68,7 @@ class Arrivals:
             return
         if self._fetches is None:
             few = {"fetch_max_bytes": 1, "max_partition_fetch_bytes": 1}  # only the existence of a record matters
-            waits = {"bootstrap_timeout_ms": 2_000, "fetch_max_wait_ms": 1_000}
+            waits = {"bootstrap_timeout_ms": 2_000, "fetch_max_wait_ms": _FETCH_WAIT_MS}
             self._fetches = RawFetches(self._options, client_id="inflight-engine", **few, **waits)
         fetches = self._fetches
         wanted = {TopicPartition(topic, n): offset for topic, offsets in end.items() for n, offset in offsets.items()}

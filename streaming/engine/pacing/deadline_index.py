@@ -21,7 +21,7 @@ from state.model import ClientId
 from streaming.engine.operator.reported_deadlines import Timer
 
 HORIZON_MS: Final = 1_800_000
-SLOT_MS: Final = 50
+SLOT_MS: Final = 10
 
 
 class DeadlineIndex:
