@@ -387,7 +387,7 @@ class ClaimsModel(RuleBasedStateMachine):
     @precondition(lambda self: any(one.is_leaving for one in self.known.values()))
     @rule(has_end=st.booleans(), has_mark=st.booleans())
     def a_gateway_dies_with_the_end_of_a_connection(self, has_end: bool, has_mark: bool) -> None:
-        """Then the engine hears of it by the lease."""
+        """The engine hears of it by the lease."""
         one = next(one for one in self.known.values() if one.is_leaving)
         if has_end or (has_mark and self.kept_rules.mark_follows_the_end):
             self._kafka_has_end(one)

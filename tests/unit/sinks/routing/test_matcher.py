@@ -460,7 +460,7 @@ def test_a_lower_list_is_followed_by_the_highest_one() -> None:
 
 
 def test_a_mark_of_an_earlier_connection_is_followed_by_the_newest_one() -> None:
-    """So is the end of an earlier session. Compaction keeps the last record."""
+    """Compaction keeps the last record, so the newest mark has to be it."""
     routed = Routed()
     key = mark_key("c")
     assert routed.matcher.repeated(2, Record(key=key, value=None)) is None

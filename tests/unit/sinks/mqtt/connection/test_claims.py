@@ -263,7 +263,7 @@ def test_a_session_that_lives_is_not_claimed_to_be_gone() -> None:
 
 
 def test_the_list_of_an_expired_session_is_gone_before_connack() -> None:
-    """As before a Clean Start: matchers must not hand out what its session has subscribed to."""
+    """Matchers must not hand out what the expired session has subscribed to."""
     harness = Harness(tables=Sessions(has=True, kept_ms=0, expired=EXPIRED), serves_at_once=True, **ROUTED)
     harness.confirming = False
     harness.send(connect(flags=KEPT))

@@ -156,7 +156,7 @@ def test_the_next_time_is_the_end_of_the_earliest_slot() -> None:
 
 
 CLIENTS = [f"client-{number}" for number in range(8)]
-"""So few that reports, restores and calls of the same one meet."""
+"""Few clients, so that reports, restores and calls of the same one meet."""
 NEAR_MS, MOST_WORK = 4 * SLOT_MS, 4
 from_now_ms = st.integers(-NEAR_MS, NEAR_MS) | st.integers(-NEAR_MS, NEAR_MS) | st.integers(HORIZON_MS - 1, HORIZON_MS + NEAR_MS)
 timers = st.tuples(from_now_ms, st.integers(1, MOST_WORK))
