@@ -25,7 +25,7 @@ from state.records.events import WAKE_UP_KEY, decode_events
 from state.records.messages import MESSAGE_ID
 from state.records.presence import GONE_CONNECTION, GONE_SINCE, decode_presence
 from state.records.subscriptions import decode_subscriptions
-from state.records.uplink import INFLIGHT_ID
+from state.records.uplink import INFLIGHT_ID, MICRO_BATCH
 from trials.faults.account.facts import LoggedConnection, LoggedEnd, Outcome, Received, SaidPresence, SessionRow, Status, Step
 
 TOPICS = (
@@ -147,15 +147,18 @@ class LogReader:
     # --- what the account wants ---------------------------------------------------------------------------------------------
 
     def uplink(self) -> list[Received]:
-        return [
-            Received(
+        def received(record: LogRecord) -> Received:
+            headers = dict(record.headers)
+            batch_ms = headers.get(MICRO_BATCH)
+            return Received(
                 client_id=record.client_id,
                 payload=record.value,
-                inflight_id=dict(record.headers)[INFLIGHT_ID].decode(),
+                inflight_id=headers[INFLIGHT_ID].decode(),
                 time_s=record.time_s,
+                batch_s=None if batch_ms is None else int(batch_ms) / 1_000,
             )
-            for record in self.records["uplink"]
-        ]
+
+        return [received(record) for record in self.records["uplink"]]
 
     def receipts(self) -> list[Outcome]:
         def outcome(said: Any) -> Outcome:

@@ -142,12 +142,13 @@ class Sent:
 
 @dataclass(frozen=True, kw_only=True)
 class Received:
-    """A record of `inflight.uplink`."""
+    """A record of `inflight.uplink`. batch_s: time of the micro-batch that wrote it; None = a gateway has."""
 
     client_id: str
     payload: bytes
     inflight_id: str
     time_s: float
+    batch_s: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -381,6 +381,30 @@ def test_what_is_missing_is_not_out_of_order() -> None:
     assert out_of_order([b"c", b"a", b"b"], [b"a", b"b", b"c"]) == [b"a", b"b"]
 
 
+@pytest.mark.parametrize(("late_s", "wrong"), [(0.0, False), (EXPIRY_S, False), (-0.5, True)])
+def test_a_session_may_end_at_once_if_its_device_was_away_long_enough(late_s: float, wrong: bool) -> None:
+    """An engine that is behind reads DISCONNECT and the CONNECT that claims the end in one micro-batch."""
+    scenario = Scenario(Keeping.SHORT)
+    disconnected, ended = scenario.facts.sessions[-2:]
+    scenario.facts.sessions[-2:] = [
+        replace(disconnected, time_s=disconnected.time_s + max(late_s, 0.0)),
+        replace(ended, time_s=ended.time_s + min(late_s, 0.0)),
+    ]
+    assert any("ended after" in found.what for found in violations(scenario.facts)) is wrong
+
+
+def test_the_end_may_be_in_the_micro_batch_of_what_was_given_up() -> None:
+    scenario = Scenario(Keeping.SHORT)
+    [published] = [one for one in scenario.device.publications if one.payload == b"up/2/1"]
+    published.given_up = True
+    ended_s = scenario.facts.sessions[-1].time_s
+    scenario.facts.uplink = [
+        replace(record, batch_s=ended_s) if record.payload == published.payload else record for record in scenario.facts.uplink
+    ]
+    scenario.receive(b"up/2/1", "another id", after_s=ended_s - NOON_S + 1)
+    assert not any("handed on" in found.what for found in violations(scenario.facts))
+
+
 @pytest.mark.parametrize(("after_s", "wrong"), [(21.0 + EXPIRY_S, False), (19.0, True)], ids=["after the end", "before it"])
 def test_what_was_given_up_with_its_session_may_come_once_more(after_s: float, wrong: bool) -> None:
     scenario = Scenario(Keeping.SHORT)
