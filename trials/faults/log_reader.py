@@ -177,7 +177,14 @@ class LogReader:
 
     def sessions(self) -> list[SessionRow]:
         """The rows about connections and ends of sessions; a record that a repeated micro-batch has written again is left out."""
-        known = {step.value: step for step in Step}
+        return self._session_rows(frozenset(Step) - {Step.REFUSED})
+
+    def refusals(self) -> list[SessionRow]:
+        """Returns `Facts.refusals`."""
+        return self._session_rows(frozenset({Step.REFUSED}))
+
+    def _session_rows(self, steps: frozenset[Step]) -> list[SessionRow]:
+        known = {step.value: step for step in steps}
         rows: list[SessionRow] = []
         for record in {(record.client_id, record.value): record for record in self.records["ledger"]}.values():
             for row in record.decoded():

@@ -136,6 +136,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
         sessions=reader.sessions(),
         connections=reader.connections(),
         refused=reader.refused(),
+        refusals=reader.refusals(),
         ended_ids=reader.ended_ids(),
         outages=injector.outages,
         standstills=batches.standstills(),

@@ -123,8 +123,8 @@ def _uplink(facts: Facts) -> Iterator[Violation]:
 def _publications(device: DeviceFacts, records: list[Received], ends_s: list[float]) -> Iterator[Violation]:
     """Records with one `inflight-id` are one publication, written again by a micro-batch that was executed again.
 
-    ends_s: of the sessions. What a device has given up with its session may be handed on once more after each end: a gateway
-    had it from an earlier connection. A micro-batch after an outage may have both the first copy and the end.
+    ends_s: of the sessions. What a device has given up with its session may be handed on after its end by each connection that
+    has sent it: gateways had it. A micro-batch after an outage may have both the first copy and the end.
     """
     ids: dict[bytes, set[str]] = defaultdict(set)
     times_s: dict[bytes, list[float]] = defaultdict(list)
@@ -139,8 +139,8 @@ def _publications(device: DeviceFacts, records: list[Received], ends_s: list[flo
         if publication.answered and not copies:
             yield Violation(client_id=device.client_id, what="published, answered and lost", of=publication.payload)
         came_s = times_s[publication.payload]
-        ends = sum(min(came_s) <= end_s <= max(came_s) for end_s in ends_s) if came_s else 0
-        is_of_ended = publication.given_up and copies <= 1 + ends
+        has_ended = any(min(came_s) <= end_s <= max(came_s) for end_s in ends_s) if came_s else False
+        is_of_ended = publication.given_up and has_ended and copies <= publication.transmissions
         if publication.qos == 2 and copies > 1 and not is_of_ended:
             what = f"a publication was handed on {copies} times at QoS 2"
             yield Violation(client_id=device.client_id, what=what, of=publication.payload)

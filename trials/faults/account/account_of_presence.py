@@ -1,6 +1,7 @@
 """Presence: what `inflight.presence` said, and when → what of it was not true. Pure.
 
 1. For each micro-batch in which the ledger says something of the client's connections it says the same, and for no other one.
+   A refused CONNECT may be announced, too: its connection id is the newest one.
 2. A client is online from some time after its connection was accepted to the connection's end, and is not online from some time
    after that to its next CONNECT. "Some time" is WITHIN_S, which begins anew after each outage of the engine.
 3. When all devices have left, a kept session is offline, and any other one is gone.
@@ -26,10 +27,17 @@ def violations(facts: Facts) -> Iterator[Violation]:
         records[record.client_id].append(record)
     for row in facts.sessions:
         rows[row.client_id].append(row)
+    refused_s: dict[str, set[float]] = defaultdict(set)
+    for row in facts.refusals:
+        refused_s[row.client_id].add(row.time_s)
     for device in facts.devices:
         if any(attempt.accepted_s is not None for attempt in device.attempts):
             seen = _Seen(records[device.client_id])
-            found = (_beside_ledger(seen, rows[device.client_id]), _in_time(seen, device, facts), _at_the_end(seen, device))
+            found = (
+                _beside_ledger(seen, rows[device.client_id], refused_s[device.client_id]),
+                _in_time(seen, device, facts),
+                _at_the_end(seen, device),
+            )
             yield from (Violation(client_id=device.client_id, what=what) for each in found for what in each)
 
 
@@ -89,7 +97,7 @@ def online(records: Iterable[SaidPresence]) -> set[str]:
     return {client_id for client_id, each in by_client.items() if _Seen(each).last is Status.ONLINE}
 
 
-def _beside_ledger(seen: _Seen, rows: list[SessionRow]) -> Iterator[str]:
+def _beside_ledger(seen: _Seen, rows: list[SessionRow], refused_s: set[float]) -> Iterator[str]:
     known = {row.time_s: row.step for row in rows}
     for time_s, step in known.items():
         said, due = seen.of_micro_batch(time_s), _AFTER[step]
@@ -98,7 +106,7 @@ def _beside_ledger(seen: _Seen, rows: list[SessionRow]) -> Iterator[str]:
         elif not seen.has_record_of(time_s) and due is not Status.GONE:
             yield f"its presence has no record of a micro-batch after which it is {due} by the ledger ({time_s:.3f})"
     for time_s in seen.since_s:
-        if time_s not in known:
+        if time_s not in known and time_s not in refused_s:
             yield f"its presence has a record of a micro-batch of which the ledger says nothing ({time_s:.3f})"
 
 

@@ -45,7 +45,7 @@ def violations(facts: Facts) -> Iterator[Violation]:
         for attempt in device.attempts:
             yield from _will(device, attempt, logged.get(attempt.will), published[attempt.will], facts)
         yield from _session_present(device, facts.refused, facts.suffered)
-        yield from _ends(device, rows[device.client_id], facts.pauses)
+        yield from _ends(device, rows[device.client_id], facts)
 
 
 def deadline_s(begin_s: float, within_s: float, outages: Iterable[Outage]) -> float:
@@ -158,17 +158,21 @@ def said_s(attempt: Attempt, suffered: list[Suffered]) -> float:
     return earliest_s
 
 
-def _was_away(device: DeviceFacts, until_s: float, for_s: float) -> bool:
-    """Returns True if a device had no connection for so long. A session then ends by the claim of the next CONNECT.
+def _was_away(device: DeviceFacts, since_s: float, until_s: float, for_s: float, suffered: list[Suffered]) -> bool:
+    """Returns True if a device had no connection for so long. Its session then ends by the claim of its next CONNECT.
 
-    The engine may have read both ends of that time in one micro-batch (docs/decisions/0056).
+    The engine may have read both ends of that time in one micro-batch (docs/decisions/0056). A gateway may have ended a
+    connection before the device learns of it.
+
+    since_s: the latest time by which the engine had certainly not read that CONNECT.
     """
-    accepted = [attempt for attempt in device.attempts if attempt.accepted_s is not None]
-    left_s = [attempt.ended_s for attempt in accepted if attempt.ended_s is not None and attempt.ended_s <= until_s]
-    return bool(left_s) and until_s - max(left_s) >= for_s
+    accepted = [attempt for attempt in device.attempts if attempt.accepted_s is not None and attempt.accepted_s <= until_s]
+    left_s = [said_s(attempt, suffered) for attempt in accepted]
+    back_s = [attempt.accepted_s for attempt in accepted[1:]] + [until_s]
+    return any(back - left >= for_s for left, back in zip(left_s, back_s, strict=True) if back >= since_s)
 
 
-def _ends(device: DeviceFacts, rows: list[SessionRow], outages: list[Outage]) -> Iterator[Violation]:
+def _ends(device: DeviceFacts, rows: list[SessionRow], facts: Facts) -> Iterator[Violation]:
     """Checks by the ledger that a session that can end does so in time after its connection, or the client is back by then."""
 
     def wrong(what: str) -> Violation:
@@ -187,10 +191,11 @@ def _ends(device: DeviceFacts, rows: list[SessionRow], outages: list[Outage]) ->
     for row, following in pairwise(rows):
         if row.step is not Step.DISCONNECTED:
             continue
-        latest_s = deadline_s(row.time_s, expiry_s + ALLOWANCE_S, outages)
+        latest_s = deadline_s(row.time_s, expiry_s + ALLOWANCE_S, facts.pauses)
         if following.time_s > latest_s:
             yield wrong(f"its session went on for {following.time_s - row.time_s:.0f} s; {expiry_s} s were asked for")
         by_itself = following.step is Step.SESSION_ENDED and "clean start" not in following.detail
         is_early = following.time_s < row.time_s + expiry_s - 0.001
-        if by_itself and is_early and not _was_away(device, following.time_s, expiry_s):
+        since_s = max((other.time_s for other in rows if other.time_s < row.time_s), default=0.0) - WITHIN_S
+        if by_itself and is_early and not _was_away(device, since_s, following.time_s, expiry_s, facts.suffered):
             yield wrong(f"its session ended after {following.time_s - row.time_s:.1f} s; {expiry_s} s were asked for")

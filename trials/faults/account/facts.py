@@ -49,12 +49,15 @@ FROM_DEVICE = b"up/"
 
 @dataclass(kw_only=True)
 class Publication:
-    """A publication of a device. answered: PUBACK or PUBREC came. given_up: the session had ended before that."""
+    """A publication of a device. transmissions: one on each connection that had to send it. answered: PUBACK or PUBREC came.
+    given_up: the session had ended before that.
+    """
 
     payload: bytes
     qos: int
     sent_s: float
     topic: str = "up/faults"
+    transmissions: int = 0
     answered: bool = False
     given_up: bool = False
 
@@ -167,8 +170,9 @@ class Outcome:
 
 
 class Step(StrEnum):
-    """The rows of the ledger that are about the session itself."""
+    """The rows of the ledger that are about the session itself. REFUSED: of a CONNECT, which changes no session."""
 
+    REFUSED = "connection_refused"
     CONNECTED = "connected"
     DISCONNECTED = "disconnected"
     SESSION_ENDED = "session_ended"
@@ -281,8 +285,8 @@ class Suffered:
 class Facts:
     """ended_ids: message ids of the dead letters that sessions leave at their end. refused: the wills of connections that the
     session has refused, because it knew a later one or the gateway was wrong about the session; the gateway may have answered
-    them before that (protocol.md, section 7, docs/decisions/0043). outages: after faults. standstills: of the engine, by its
-    reports about micro-batches, whatever the reason.
+    them before that (protocol.md, section 7, docs/decisions/0043). refusals: their rows in the ledger. outages: after faults.
+    standstills: of the engine, by its reports about micro-batches, whatever the reason.
     """
 
     devices: list[DeviceFacts] = field(default_factory=list)
@@ -292,6 +296,7 @@ class Facts:
     sessions: list[SessionRow] = field(default_factory=list)
     connections: list[LoggedConnection] = field(default_factory=list)
     refused: frozenset[bytes] = frozenset()
+    refusals: list[SessionRow] = field(default_factory=list)
     ended_ids: frozenset[str] = frozenset()
     outages: list[Outage] = field(default_factory=list)
     standstills: list[Outage] = field(default_factory=list)

@@ -396,7 +396,7 @@ def test_a_session_may_end_at_once_if_its_device_was_away_long_enough(late_s: fl
 def test_the_end_may_be_in_the_micro_batch_of_what_was_given_up() -> None:
     scenario = Scenario(Keeping.SHORT)
     [published] = [one for one in scenario.device.publications if one.payload == b"up/2/1"]
-    published.given_up = True
+    published.given_up, published.transmissions = True, 2
     ended_s = scenario.facts.sessions[-1].time_s
     scenario.facts.uplink = [
         replace(record, batch_s=ended_s) if record.payload == published.payload else record for record in scenario.facts.uplink
@@ -409,8 +409,22 @@ def test_the_end_may_be_in_the_micro_batch_of_what_was_given_up() -> None:
 def test_what_was_given_up_with_its_session_may_come_once_more(after_s: float, wrong: bool) -> None:
     scenario = Scenario(Keeping.SHORT)
     [published] = [one for one in scenario.device.publications if one.payload == b"up/2/1"]
-    published.given_up = True
+    published.given_up, published.transmissions = True, 2
     scenario.receive(b"up/2/1", "another id", after_s=after_s)
     assert any("handed on 2 times" in found.what for found in violations(scenario.facts)) is wrong
     scenario.receive(b"up/2/1", "a third id", after_s=after_s)
     assert any("handed on 3 times" in found.what for found in violations(scenario.facts))
+    published.transmissions = 3
+    assert any("handed on" in found.what for found in violations(scenario.facts)) is wrong
+
+
+@pytest.mark.parametrize(("by_s", "wrong"), [(EXPIRY_S, False), (EXPIRY_S - 0.1, True)])
+def test_a_device_may_learn_late_that_its_gateway_has_ended_the_connection(by_s: float, wrong: bool) -> None:
+    scenario = Scenario(Keeping.SHORT)
+    heard_s = NOON_S + 20
+    scenario.device.attempts[-1].gateway, scenario.device.attempts[-1].heard_s = Victim.GATEWAY_A, heard_s
+    disconnected, ended = scenario.facts.sessions[-2:]
+    scenario.facts.sessions[-2:] = [replace(disconnected, time_s=heard_s), replace(ended, time_s=heard_s)]
+    fault = Fault(victim=Victim.GATEWAY_A, kind=Kind.DELAY, part=Part.DEVICES, by_s=by_s)
+    scenario.facts.suffered = [Suffered(fault=fault, began_s=heard_s, ended_s=heard_s)]
+    assert any("ended after" in found.what for found in violations(scenario.facts)) is wrong

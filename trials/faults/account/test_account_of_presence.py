@@ -153,6 +153,16 @@ def test_a_connection_that_the_session_refuses_is_never_online() -> None:
     assert history.found() == []
 
 
+def test_a_refused_connect_may_be_announced() -> None:
+    history = History()
+    history.say(250, 7, Step.REFUSED, Status.GONE)
+    row = history.facts.sessions.pop()
+    history.facts.presence.insert(2, history.facts.presence.pop())
+    assert any("of which the ledger says nothing (251.000)" in text for text in history.found())
+    history.facts.refusals = [row]
+    assert history.found() == []
+
+
 def test_only_the_last_word_says_who_is_online() -> None:
     history = History()
     assert online(history.facts.presence) == set()

@@ -75,6 +75,7 @@ class DeviceSession:
     def _publish(self, packet_id: int, publication: Publication, *, flags: int = 0) -> bytes:
         first_byte = 0x30 | publication.qos << 1 | flags
         v5 = b"" if self.facts.character.level == 5 else None
+        publication.transmissions += 1
         return publish(publication.topic, publication.payload, first_byte=first_byte, packet_id=packet_id or None, v5=v5)
 
     def receive(self, kind: int, flags: int, body: bytes, now_s: float) -> bytes:

@@ -76,6 +76,7 @@ def test_own_publications_are_sent_again_in_order_until_they_are_answered(sessio
     assert session.receive(PUBCOMP, 0, b"\x00\x02", 1.0) == b""
     assert session.resume() == again[2] + again[3]
     assert [publication.answered for publication in publications] == [True, True, False, False]
+    assert [publication.transmissions for publication in publications] == [1, 1, 3, 3]
     session.forget()
     assert session.is_idle
     assert [publication.given_up for publication in publications] == [False, False, True, True]
