@@ -70,19 +70,28 @@ LEAVES_A_CHILD = """
 import subprocess, sys, time
 if len(sys.argv) > 1 and sys.argv[1] == "sleep":
     time.sleep(600)
-subprocess.Popen([sys.executable, __file__, "sleep"])
+child = subprocess.Popen([sys.executable, __file__, "sleep"])
+with open(__file__ + ".pids", "a") as pids:
+    print(child.pid, file=pids)
 print("ready", flush=True)
 sys.exit(3)
 """
 
 
-async def test_a_child_is_restarted_although_what_it_started_holds_its_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A grandchild lives on, as an engine's JVM does that outlives its engine."""
+@pytest.fixture
+def leaves_a_child(tmp_path: Path) -> Iterator[Path]:
     program = tmp_path / "program.py"
     program.write_text(LEAVES_A_CHILD)
-    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(program)])
+    yield program
+    for pid in Path(f"{program}.pids").read_text().split():
+        os.kill(int(pid), signal.SIGKILL)
+
+
+async def test_a_child_is_restarted_although_what_it_started_holds_its_output(
+    leaves_a_child: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A grandchild lives on, as an engine's JVM does that outlives its engine."""
+    monkeypatch.setattr(supervised_child, "bound_to_parent", lambda command: [sys.executable, str(leaves_a_child)])
     said: list[str] = []
     child = SupervisedChild("engine", list, say=said.append)
     running = asyncio.create_task(child.run())
