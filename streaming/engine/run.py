@@ -4,7 +4,7 @@ Steps of a start, in this order:
 1. Check the topics, and that the checkpoint fits them (streaming/engine/ownership/checkpoint_checks.py). One that is not on a
    local path is checked in step 4.
 2. Write the record that gives the query a first micro-batch (`write_wake_up`). Its time shows whether the clock is right.
-3. Start Spark.
+3. Start Spark, and its Python workers meanwhile (streaming/engine/lifecycle/early_workers.py).
 4. Take the lock of the checkpoint, and join the group of the engines: no other one runs on the topics
    (streaming/engine/ownership/engine_group.py). With routing, write the subscriptions of stored sessions
    (streaming/engine/stored_subscriptions.py). A standby waits for the lock (streaming/engine/lifecycle/standby.py), and does
@@ -42,6 +42,7 @@ from streaming.engine.batch_record import BatchRecorder
 from streaming.engine.kafka_access import require_right_clock, write_records, write_wake_up
 from streaming.engine.leases.keeper import LeaseKeeper, LeaseReport
 from streaming.engine.lifecycle.accepted_loss import go_on_without_lost_records
+from streaming.engine.lifecycle.early_workers import start_workers_early
 from streaming.engine.lifecycle.reload import Reloader
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog, pipeline_settings
@@ -131,6 +132,7 @@ def run_engine(
         location = settings.sessions_checkpoint
         files = CheckpointFiles(spark, location)
         if standby is None:
+            start_workers_early(spark)
             lock = own_checkpoint(spark, location)  # step 4
         else:
             lock = own_as_standby(spark, settings, report, standby, stop)
