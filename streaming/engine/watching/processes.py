@@ -31,17 +31,15 @@ def runnable_seconds(pid: int) -> float:
 
 
 def lower_priority_of(pid: int, nice: int) -> None:
-    """Raises the nice value of a process that leads a session, and of its descendants and their session.
+    """Raises the nice value of a process and of its descendants. What they start later inherits it.
 
-    What they start later inherits it. Linux with autogroups shares the processor among sessions first (sched(7)).
+    It counts within their session, whose processes share what Linux with autogroups gives the session (sched(7)).
     """
     for one in (pid, *descendants(pid)):
         for thread in (_PROC / str(one) / "task").glob("*"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 number = int(thread.name)
                 os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + nice)
-    with contextlib.suppress(OSError):  # a kernel without autogroups, or too many changes on this machine
-        (_PROC / str(pid) / "autogroup").write_text(str(nice), encoding="ascii")
 
 
 def descendants(pid: int) -> list[int]:
