@@ -53,7 +53,7 @@ class DeviceLimits:
     max_awaiting_connect: int = Setting(
         "sockets before CONNECT, TLS handshake and PROXY header included; one more closes the oldest", (1, 1_000_000)
     ).default(2_000)
-    max_connect_rate: int = Setting("CONNECTs handled a second; others wait their turn", (1, 1_000_000)).default(1_000)
+    max_connect_rate: int = Setting("CONNECTs handled a second; others wait their turn", (1, 1_000_000)).default(4_000)
     max_waiting_connects: int = Setting(
         "CONNECTs that wait their turn; addresses take turns; beyond, CONNECT is refused with 0x89", (0, 1_000_000)
     ).default(5_000)
