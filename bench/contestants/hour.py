@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from enum import StrEnum
 
-from inflight.local.child_process import bound_to_parent
+from inflight.local.child_process import start_child
 
 _LOOPS = 2
 
@@ -30,7 +30,7 @@ def spend(hour: Hour) -> Iterator[None]:
     """Slows down this process and all that it starts, until the end of the block.
 
     ONE_CORE: contestant, backend and devices run on the first of the allowed cores, which children inherit. BUSY: two loops
-    compete with them at the same nice value, each in a session of its own, as other users' programs do.
+    compete with them at the same nice value.
     """
     cores = os.sched_getaffinity(0)
     loops: list[subprocess.Popen[bytes]] = []
@@ -40,7 +40,7 @@ def spend(hour: Hour) -> Iterator[None]:
         elif hour is Hour.BUSY:
             for _ in range(_LOOPS):
                 command = [sys.executable, "-c", "while True: pass"]
-                loops.append(subprocess.Popen(bound_to_parent(command), stdin=subprocess.DEVNULL, start_new_session=True))
+                loops.append(start_child(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
         yield
     finally:
         for loop in loops:

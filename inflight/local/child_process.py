@@ -29,10 +29,14 @@ _AUTOGROUP_ATTEMPTS: Final = 10
 _AUTOGROUP_PAUSE_S: Final = 0.1
 
 
-def bound_to_parent(command: Sequence[str]) -> list[str]:
-    """Returns a command that dies with the calling process."""
+def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
+    """Returns a command that dies with the calling process.
+
+    Args:
+        nice: Added to its nice value. A command that leads a session of its own gives way to other sessions, too.
+    """
     # -I: the wrapper's own directory stays off sys.path, where our settings.py and others would shadow foreign modules.
-    return [sys.executable, "-I", __file__, str(os.getpid()), *command]
+    return [sys.executable, "-I", __file__, str(os.getpid()), str(nice), *command]
 
 
 def start_child(
@@ -43,11 +47,7 @@ def start_child(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> "subprocess.Popen[bytes]":
-    """Starts a child that dies with us, in a process group of its own so that Ctrl-C in a terminal reaches only us.
-
-    It stays in our session, because Linux with autogroups shares the processor among sessions first (sched(7)). Within one, nice
-    values decide (`engine.nice`).
-    """
+    """Starts a child that dies with us, in a session of its own so that Ctrl-C in a terminal reaches only us."""
     return subprocess.Popen(
         bound_to_parent(command),
         stdin=subprocess.DEVNULL,
@@ -55,7 +55,7 @@ def start_child(
         stderr=stderr,
         env=environment,
         cwd=cwd,
-        process_group=0,
+        start_new_session=True,
     )
 
 
@@ -105,11 +105,13 @@ def _ephemeral_start() -> int:
         return _DEFAULT_EPHEMERAL_START
 
 
-def _become(parent: int, command: Sequence[str]) -> None:
+def _become(parent: int, nice: int, command: Sequence[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call above, and no signal will come
             os._exit(1)
+    if nice:
+        lower_priority(nice)
     try:
         os.execvp(command[0], list(command))  # noqa: S606  # nosec B606
     except OSError as error:
@@ -118,7 +120,7 @@ def _become(parent: int, command: Sequence[str]) -> None:
 
 
 def lower_priority(nice: int) -> None:
-    """Raises the nice value of this process, and of its session if it leads one.
+    """Raises the nice value of this process and of its session.
 
     Linux with autogroups shares the processor among sessions first, and there only the session's value counts (sched(7)).
     """
@@ -137,4 +139,4 @@ def lower_priority(nice: int) -> None:
 
 
 if __name__ == "__main__":
-    _become(int(sys.argv[1]), sys.argv[2:])
+    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -167,7 +167,7 @@ class SupervisedChild:
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=writing,
                     stderr=standard_error,
-                    process_group=0,  # Ctrl-C in a terminal reaches only us, and we stop the children in order
+                    start_new_session=True,  # Ctrl-C in a terminal reaches only us, and we stop the children in order
                 )
             except BaseException:
                 output.close()

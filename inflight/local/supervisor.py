@@ -21,6 +21,7 @@ from inflight.local.child_process import free_port
 from inflight.local.data_directory import locked
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.endpoints import Endpoints
+from inflight.local.engine_priority import EnginePriority
 from inflight.local.errors import ChildProcessFailed
 from inflight.local.jars import Jars
 from inflight.local.remembered_ports import RememberedPorts
@@ -79,7 +80,7 @@ class UpOptions:
         defaults: Overrides that give way to `overrides`.
         console: True if the page is served.
         is_console_port_free: True if no port is configured for the console, so it has that of the last start.
-        nice: Nice value of the engine, so that the gateway, for which devices wait, goes first.
+        nice: Nice value of the engine, so that the gateway, for which devices wait, goes first (engine_priority.py).
         standby: True if a second engine waits.
         accept_loss: As in `run_engine`, until the engine is ready for the first time.
         standby_overrides: Overrides of the second engine alone.
@@ -141,7 +142,8 @@ class Supervisor:
                     self._say("starting the engine and the gateway")
                     children = [self._engine.run(), self._gateway.run()]  # step 4
                     children += [self._report_ready(started), self._serve_console(), self._stand_by()]  # steps 5, 6
-                    await until_stopped(self._stop, self._watch_kafka(), *children)
+                    priority = EnginePriority.of(self._options.nice, os.getpid(), self._working_engine)
+                    await until_stopped(self._stop, self._watch_kafka(), priority.run(), *children)
             finally:
                 self._waiting.cancel()
                 await self._stop_all()
@@ -361,6 +363,10 @@ class Supervisor:
         has_taken_over = self._standby.pid is not None and self._standby.role == _ENGINE
         engine, standby = (self._standby, self._engine) if has_taken_over else (self._engine, self._standby)
         return {_ENGINE: engine, "gateway": self._gateway, "console": self._console, STANDBY: standby}
+
+    def _working_engine(self) -> int | None:
+        """Returns the process that works as the engine; None = none does."""
+        return next((child.pid for child in (self._engine, self._standby) if child.role == _ENGINE), None)
 
     def _write_endpoints(self) -> None:
         """Writes the file once everything has been ready: other processes may then talk to us."""

@@ -20,6 +20,15 @@ def processor_seconds(pid: int) -> float:
     return sum(int(fields[_USER_TIME]) + int(fields[_SYSTEM_TIME]) for fields in family) / os.sysconf("SC_CLK_TCK")
 
 
+def machine_seconds() -> float:
+    """Returns the CPU seconds of all processes of this machine so far; 0 on systems other than Linux."""
+    try:
+        _, user, nice, system, _, _, *interrupts = (_PROC / "stat").read_text(encoding="ascii").splitlines()[0].split()
+    except (OSError, ValueError):
+        return 0.0
+    return sum(map(int, (user, nice, system, *interrupts[:2]))) / os.sysconf("SC_CLK_TCK")
+
+
 def runnable_seconds(pid: int) -> float:
     """Returns the seconds in which threads of a process and its descendants worked, or waited for a processor.
 
@@ -31,15 +40,29 @@ def runnable_seconds(pid: int) -> float:
 
 
 def lower_priority_of(pid: int, nice: int) -> None:
-    """Raises the nice value of a process and of its descendants. What they start later inherits it.
+    """Raises the nice value of a process that leads a session, and of its descendants and their session.
 
-    It counts within their session, whose processes share what Linux with autogroups gives the session (sched(7)).
+    What they start later inherits it. Linux with autogroups shares the processor among sessions first (sched(7)).
     """
     for one in (pid, *descendants(pid)):
         for thread in (_PROC / str(one) / "task").glob("*"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 number = int(thread.name)
                 os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + nice)
+    set_session_nice(pid, nice)
+
+
+def session_nice(pid: int) -> int | None:
+    """Returns the nice value of the session of a process, 0 = our own. None = the kernel has no autogroups, or it has ended."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        return int((_PROC / (str(pid) if pid else "self") / "autogroup").read_text(encoding="ascii").split()[-1])
+    return None
+
+
+def set_session_nice(pid: int, nice: int) -> None:
+    """Sets the nice value of the session of a process, which it leads. Values from 0 on need no privilege."""
+    with contextlib.suppress(OSError):  # a kernel without autogroups, or too many changes on this machine
+        (_PROC / str(pid) / "autogroup").write_text(str(nice), encoding="ascii")
 
 
 def descendants(pid: int) -> list[int]:
