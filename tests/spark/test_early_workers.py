@@ -1,32 +1,35 @@
 """The Python workers are started before the query needs them, and it uses them."""
 
-from pathlib import Path
+import os
+from collections.abc import Iterator
 
+import pandas as pd
+import pyarrow as pa
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.state import GroupState
 
+from state.records.record import SinkRecord
 from streaming.engine.lifecycle.early_workers import start_workers_early
-from streaming.engine.operator import worker_daemon
-from streaming.engine.watching.processes import descendants
+from streaming.engine.operator.sink_columns import frames_of
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import DEADLINE_S
 
 
-def daemons(spark: SparkSession) -> list[int]:
-    """Returns the processes that fork workers, not the workers."""
-    jvm = int(spark.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
-    family = {pid: Path(f"/proc/{pid}/cmdline").read_text(encoding="ascii").split("\0") for pid in descendants(jvm)}
-    parents = {pid: int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1]) for pid in family}
-    return [pid for pid, words in family.items() if worker_daemon.__name__ in words and parents[pid] == jvm]
+def test_the_operator_uses_the_daemon_of_the_early_query(spark: SparkSession, pipeline: Pipeline) -> None:
+    """Spark has a daemon for each kind of worker. The early query is of the operator's kind: both workers have one parent."""
+    commands = pipeline.settings.topics.commands
 
+    def say_parent(key: tuple[str], frames: Iterator[pd.DataFrame], state: GroupState) -> Iterator[pd.DataFrame]:
+        return frames_of([SinkRecord(commands, b"", str(os.getppid()).encode(), partition=0)])
 
-def test_the_operator_uses_the_workers_that_were_started_early(spark: SparkSession, pipeline: Pipeline) -> None:
+    def parent_of_arrow(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            yield pa.RecordBatch.from_pydict({"pid": [os.getppid()]})
+
     thread = start_workers_early(spark)
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
-    early = daemons(spark)
-    assert len(early) == 1
-    pipeline.start()
+    [early] = spark.range(1, numPartitions=1).mapInArrow(parent_of_arrow, "pid long").collect()
+    pipeline.start(say_parent)
     pipeline.connect("c")
-    pipeline.send_message("c", b"x", ("mqtt-qos", b"1"))
-    assert [publish.payload for publish in pipeline.publishes(1)] == [b"x"]
-    assert daemons(spark) == early
+    assert [record.value for record in pipeline.read(commands, 1)] == [str(early.pid).encode()]
