@@ -167,9 +167,12 @@ def _was_away(device: DeviceFacts, since_s: float, until_s: float, for_s: float,
     since_s: the latest time by which the engine had certainly not read that CONNECT.
     """
     accepted = [attempt for attempt in device.attempts if attempt.accepted_s is not None and attempt.accepted_s <= until_s]
-    left_s = [said_s(attempt, suffered) for attempt in accepted]
-    back_s = [attempt.accepted_s for attempt in accepted[1:]] + [until_s]
-    return any(back - left >= for_s for left, back in zip(left_s, back_s, strict=True) if back >= since_s)
+    for attempt, following in pairwise([*accepted, None]):
+        assert attempt is not None
+        back_s = until_s if following is None or following.accepted_s is None else following.accepted_s
+        if back_s >= since_s and back_s - said_s(attempt, suffered) >= for_s:
+            return True
+    return False
 
 
 def _ends(device: DeviceFacts, rows: list[SessionRow], facts: Facts) -> Iterator[Violation]:

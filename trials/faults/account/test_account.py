@@ -393,6 +393,15 @@ def test_a_session_may_end_at_once_if_its_device_was_away_long_enough(late_s: fl
     assert any("ended after" in found.what for found in violations(scenario.facts)) is wrong
 
 
+def test_an_early_end_without_an_accepted_connection_is_noticed() -> None:
+    """Its CONNACK was lost, so no absence explains the end."""
+    scenario = Scenario(Keeping.SHORT)
+    _row(scenario, -1, after_s=-1)
+    for attempt in scenario.device.attempts:
+        attempt.accepted_s = None
+    assert any("its session ended after" in text for text in scenario.reported())
+
+
 def test_the_end_may_be_in_the_micro_batch_of_what_was_given_up() -> None:
     scenario = Scenario(Keeping.SHORT)
     [published] = [one for one in scenario.device.publications if one.payload == b"up/2/1"]
