@@ -27,6 +27,7 @@ def test_the_operator_uses_the_daemon_of_the_early_query(spark: SparkSession, pi
             yield pa.RecordBatch.from_pydict({"pid": [os.getppid()]})
 
     thread = start_workers_early(spark)
+    assert thread is not None
     thread.join(DEADLINE_S)
     assert not thread.is_alive()
     [early] = spark.range(1, numPartitions=1).mapInArrow(parent_of_arrow, "pid long").collect()

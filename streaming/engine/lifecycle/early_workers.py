@@ -16,14 +16,15 @@ if TYPE_CHECKING:
 _log: Final = structlog.get_logger(__name__)
 
 
-def start_workers_early(spark: "SparkSession") -> threading.Thread:
+def start_workers_early(spark: "SparkSession") -> threading.Thread | None:
     """Runs the query on a thread of its own, and returns that. After a failure the first micro-batch starts the workers.
 
-    Only workers on this machine are started: an executor elsewhere is not known yet.
+    Returns None without a query if the executors are elsewhere, because none of them is known yet.
     """
+    if not (spark.sparkContext.master or "").startswith("local"):
+        return None
     thread = threading.Thread(target=_start, args=(spark,), name="inflight-early-workers", daemon=True)
-    if (spark.sparkContext.master or "").startswith("local"):
-        thread.start()
+    thread.start()
     return thread
 
 
