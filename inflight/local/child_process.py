@@ -29,14 +29,10 @@ _AUTOGROUP_ATTEMPTS: Final = 10
 _AUTOGROUP_PAUSE_S: Final = 0.1
 
 
-def bound_to_parent(command: Sequence[str], *, nice: int = 0) -> list[str]:
-    """Returns a command that dies with the calling process.
-
-    Args:
-        nice: Added to its nice value. A command that leads a session of its own gives way to other sessions, too.
-    """
+def bound_to_parent(command: Sequence[str]) -> list[str]:
+    """Returns a command that dies with the calling process."""
     # -I: the wrapper's own directory stays off sys.path, where our settings.py and others would shadow foreign modules.
-    return [sys.executable, "-I", __file__, str(os.getpid()), str(nice), *command]
+    return [sys.executable, "-I", __file__, str(os.getpid()), *command]
 
 
 def start_child(
@@ -105,13 +101,11 @@ def _ephemeral_start() -> int:
         return _DEFAULT_EPHEMERAL_START
 
 
-def _become(parent: int, nice: int, command: Sequence[str]) -> None:
+def _become(parent: int, command: Sequence[str]) -> None:
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
         if os.getppid() != parent:  # it died before the call above, and no signal will come
             os._exit(1)
-    if nice:
-        lower_priority(nice)
     try:
         os.execvp(command[0], list(command))  # noqa: S606  # nosec B606
     except OSError as error:
@@ -139,4 +133,4 @@ def lower_priority(nice: int) -> None:
 
 
 if __name__ == "__main__":
-    _become(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
+    _become(int(sys.argv[1]), sys.argv[2:])

@@ -3,10 +3,11 @@
 Linux with autogroups shares the processor among sessions first, by a nice value of each session that anybody may lower again
 (sched(7)). The engine leads a session. With `engine.nice` it leaves a saturated processor to gateway and Kafka, for which devices
 wait. Beside a busy program of somebody else it would get only a fraction of a share. So its session has that value while other
-programs use little, and 0 otherwise.
+programs use little, and 0 otherwise. Where sessions do not count, its processes have the value (supervised_child.py).
 """
 
 import asyncio
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Final
@@ -36,7 +37,7 @@ class OtherPrograms:
     def processors(self) -> float:
         """Returns how many processors they have used since the last call.
 
-        The time of a process of ours that has ended meanwhile cannot be told from theirs, so it counts as nobody's.
+        The time of a process of ours that has ended cannot be told from theirs: what would then be negative counts as nothing.
         """
         (machine_s, own_s, at_s), self._before = self._before, self._read()
         now_machine_s, now_own_s, now_s = self._before
@@ -75,7 +76,8 @@ class EnginePriority:
             return
         while True:
             await asyncio.sleep(_LOOK_S)
-            self.look()
+            with contextlib.suppress(OSError):  # no descriptor is free: the next look may have one
+                self.look()
 
     def look(self) -> None:
         """Changes the nice value of the engine's session if it has to be another one."""

@@ -40,16 +40,15 @@ def runnable_seconds(pid: int) -> float:
 
 
 def lower_priority_of(pid: int, nice: int) -> None:
-    """Raises the nice value of a process that leads a session, and of its descendants and their session.
+    """Raises the nice value of a process and of its descendants. What they start later inherits it.
 
-    What they start later inherits it. Linux with autogroups shares the processor among sessions first (sched(7)).
+    Linux with autogroups shares the processor among sessions first (sched(7)): see `set_session_nice`.
     """
     for one in (pid, *descendants(pid)):
         for thread in (_PROC / str(one) / "task").glob("*"):
             with contextlib.suppress(OSError):  # it has ended meanwhile
                 number = int(thread.name)
                 os.setpriority(os.PRIO_PROCESS, number, os.getpriority(os.PRIO_PROCESS, number) + nice)
-    set_session_nice(pid, nice)
 
 
 def session_nice(pid: int) -> int | None:

@@ -13,7 +13,6 @@ import pytest
 
 from inflight.local import supervised_child
 from inflight.local.child_log import ChildLog
-from inflight.local.child_process import bound_to_parent
 from inflight.local.errors import ChildProcessFailed
 from inflight.local.supervised_child import SupervisedChild, explain_status, kill_when_stuck
 from tests.support.waiting import DEADLINE_S, until
@@ -260,17 +259,21 @@ def test_a_status_is_explained_to_people() -> None:
     assert explain_status(3) == "exit status 3: the watchdog of the engine, whose query hung"
 
 
-def test_a_child_that_stands_back_does_so_with_its_children() -> None:
-    code = "import subprocess; subprocess.run(['nice'])"
-    command = [sys.executable, "-c", code]
-    own = subprocess.run(bound_to_parent(command), capture_output=True, check=True)
-    nicer = subprocess.run(bound_to_parent(command, nice=3), capture_output=True, check=True)
+LOWERED = (
+    "import subprocess; from inflight.local.child_process import lower_priority; lower_priority(3); subprocess.run('{}'.split())"
+)
+"""Background work that runs a command."""
+
+
+def test_background_work_stands_back_with_its_children() -> None:
+    own = subprocess.run(["nice"], capture_output=True, check=True)
+    nicer = subprocess.run([sys.executable, "-c", LOWERED.format("nice")], capture_output=True, check=True)
     assert int(nicer.stdout) == min(19, int(own.stdout) + 3)
 
 
 @pytest.mark.skipif(not AUTOGROUP.exists(), reason="this kernel shares the processor among processes, whatever their session")
 def test_a_session_that_stands_back_does_so_behind_other_sessions() -> None:
-    command = bound_to_parent([sys.executable, "-c", f"print(open('{AUTOGROUP}').read())"], nice=3)
+    command = [sys.executable, "-c", LOWERED.format(f"cat {AUTOGROUP}")]
     own = subprocess.run(command, capture_output=True, check=True, start_new_session=True)
     assert own.stdout.split()[-2:] == [b"nice", b"3"]
     before = AUTOGROUP.read_text(encoding="ascii")
