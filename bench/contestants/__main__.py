@@ -4,6 +4,7 @@
     python -m bench.contestants --only inflight,rabbitmq --devices 100 --burst 2000 --seconds 5 --rates 20,200
     python -m bench.contestants --only inflight,rabbitmq --slow-hour      # on one core: contestants_one-core.json
     python -m bench.contestants --only inflight --variant eager:engine.lazy_ms=0 --parts idle,rate_200 --turns 4
+    python -m bench.contestants --only inflight --checkout before:../before --turns 4
 
 inflight               `inflight up` with its defaults; the backend uses librdkafka (bench/contestants/inflight.py)
 rabbitmq               with its MQTT plugin: durable queues, persistent messages (bench/contestants/rabbitmq.py)
@@ -11,6 +12,7 @@ mosquitto-persistent   writes its database at intervals, not for each message (b
 mosquitto-memory       without persistence
 generator              our publisher and devices with only a trivial program between them (bench/contestants/sink.py)
 --variant              Inflight with other settings beside those that --set gives to all
+--checkout             another version of Inflight, from a checkout with an environment of its own
 
 Each contestant is started anew for each stage of each turn, with its own data, and stopped again. Every second turn has the
 reverse order, so that a machine that gets slower or faster favours nobody. They promise different things: Inflight
@@ -56,7 +58,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.contestants.contestant import Contestant
-from bench.contestants.entrants import CONTESTANTS, INFLIGHT, Entrant, contestants, variant
+from bench.contestants.entrants import CONTESTANTS, INFLIGHT, Entrant, contestants, other_version, variant
 from bench.contestants.hour import Hour, spend
 from bench.contestants.measurements import START, Extent, Figure, Measurements, Stage, stages
 from bench.contestants.picture import draw
@@ -190,6 +192,13 @@ def one_variant(text: str) -> Entrant:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+def one_checkout(text: str) -> Entrant:
+    try:
+        return other_version(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def words(text: str) -> list[str]:
     return text.split(",")
 
@@ -208,8 +217,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=positive, default=1, help="each contestant once in each")
     parser.add_argument("--routing", action="store_true", help="devices publish to each other")
-    parser.add_argument("--only", type=only, metavar="NAMES", help="with commas between; default: all, with --variant inflight")
+    parser.add_argument("--only", type=only, metavar="NAMES", help="by commas; default: all, beside a variant inflight")
     parser.add_argument("--variant", type=one_variant, action="append", default=[], metavar="NAME:KEY=VALUE[,KEY=VALUE]")
+    parser.add_argument("--checkout", type=one_checkout, action="append", default=[], metavar="NAME:DIRECTORY")
     parser.add_argument("--parts", type=words, default=[], metavar="PARTS", help="with commas between; burst = all that begin so")
     parser.add_argument(
         "--slow-hour",
@@ -230,8 +240,8 @@ def main() -> None:
     parser.add_argument("--output", type=Path, help=f"default: in {RESULTS.parent.name}/, named after --routing and --slow-hour")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the results as well, .svg or .png")
     arguments = parser.parse_args()
-    entrants = arguments.only or contestants(INFLIGHT if arguments.variant else ",".join(CONTESTANTS))
-    entrants = [*entrants, *arguments.variant]
+    entrants = arguments.only or contestants(INFLIGHT if arguments.variant or arguments.checkout else ",".join(CONTESTANTS))
+    entrants = [*entrants, *arguments.variant, *arguments.checkout]
     if arguments.routing:
         if arguments.plot is not None:
             parser.error("--plot does not know the figures of --routing; leave it out")

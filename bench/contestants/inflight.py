@@ -34,10 +34,11 @@ class Inflight:
     has_standby: ClassVar[bool] = True
     keeps_sessions: ClassVar[bool] = True
 
-    def __init__(self, directory: Path, settings: list[str], *, standby: bool = False) -> None:
+    def __init__(self, directory: Path, settings: list[str], *, standby: bool = False, checkout: Path | None = None) -> None:
+        """checkout: of another version; None = this one."""
         options = [word for setting in settings for word in ("--set", setting)]
         self._standby = standby
-        self._up = UpProcess(directory / "data", *options, *(["--standby"] if standby else []))
+        self._up = UpProcess(directory / "data", *options, *(["--standby"] if standby else []), checkout=checkout)
 
     @staticmethod
     def version() -> str:

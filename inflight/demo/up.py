@@ -23,13 +23,15 @@ class UpProcess:
     """Starts `inflight up` without the console on entry, waits until a device can connect, stops it with SIGINT on exit.
 
     options: further options of the command, such as `--set retry_interval=2s`. exit_code: of the command, once stopped.
+    checkout: of another version, set up there; None = this one.
     """
 
-    def __init__(self, data_dir: Path, *options: str, quiet: bool = True) -> None:
+    def __init__(self, data_dir: Path, *options: str, quiet: bool = True, checkout: Path | None = None) -> None:
         self.data_dir = data_dir
         self.exit_code: int | None = None
         self._options = options
         self._quiet = quiet
+        self._checkout = checkout
         self._process: subprocess.Popen[str] | None = None
         self._addresses: dict[str, str] = {}
 
@@ -51,13 +53,15 @@ class UpProcess:
         return tail(self.data_dir / "logs" / f"{part}.log")
 
     def __enter__(self) -> Self:
-        command = [sys.executable, "-m", "inflight", "up", "--data-dir", str(self.data_dir)]
+        python = sys.executable if self._checkout is None else str(self._checkout / ".venv" / "bin" / "python")
+        command = [python, "-m", "inflight", "up", "--data-dir", str(self.data_dir)]
         command += ["--mqtt-port", "0", "--kafka-port", "0", "--set", "console.port=-1", *self._options]
         self._process = subprocess.Popen(
             bound_to_parent(command),
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if self._quiet else None,
             stdin=subprocess.DEVNULL,
+            cwd=self._checkout,
             start_new_session=True,
             text=True,
         )
