@@ -61,7 +61,7 @@ class Gateway(CommandHost[DeviceSocket]):
         clock_ns: Numbers the connections, and judges whether a message has expired. Nanoseconds since 1970.
         has_brokers_time: Returns True if all gateways have that clock.
         tables: Those of routing.
-        look_up: Brings them up to the log, and answers whether they are.
+        look_up: Brings them up to the log, and answers on the loop whether they are.
     """
 
     def __init__(
@@ -209,7 +209,7 @@ class Gateway(CommandHost[DeviceSocket]):
         if self._leaving[client_id]:
             self._looking_up[client_id].append(answer)
         else:
-            self._look_up(lambda is_current: self._on_loop(partial(answer, is_current)))
+            self._look_up(answer)
 
     def _has_left(self, client_id: ClientId) -> None:
         """Kafka has a record by which a client leaves, or will never have it."""
@@ -218,10 +218,6 @@ class Gateway(CommandHost[DeviceSocket]):
             del self._leaving[client_id]
             for answer in self._looking_up.pop(client_id, ()):
                 self.look_up(client_id, answer)
-
-    def _on_loop(self, call: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed
-            self._loop.call_soon_threadsafe(call)
 
     def announced(self, socket: DeviceSocket) -> None:
         """Directs offers for a client to this authenticated socket, unless the client has a newer connection here."""

@@ -5,9 +5,11 @@ then, whichever gateway sent it. One thread asks Kafka where `inflight.subscript
 meanwhile, and waits for the table reader. In trouble it answers no: those CONNECTs wait for their sessions.
 """
 
+import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ _PAUSE_S: Final = 1.0
 _LOOK_S: Final = 0.05
 
 Answer = Callable[[bool], None]
-"""Is called with True if the tables are as far as the log was when `ask` was called. On the thread of the lookups."""
+"""Is called with True if the tables are as far as the log was when `ask` was called. On the loop on which `start` was called."""
 
 
 class SessionLookups:
@@ -42,9 +44,11 @@ class SessionLookups:
         self._waiting: list[Answer] = []
         self._is_stopping = False
         self._broken_until_s = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = threading.Thread(target=self._run, name="inflight-session-lookups", daemon=True)
 
     def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         self._thread.start()
 
     def close(self, timeout_s: float) -> None:
@@ -73,15 +77,19 @@ class SessionLookups:
                 except Exception as error:  # noqa: BLE001 - a CONNECT that is not looked up waits for its session
                     _log.warning("sessions_not_looked_up", error=str(error) or repr(error))
                     self._broken_until_s = time.monotonic() + _PAUSE_S
-            for answer in asked:
-                answer(is_current)
+            self._tell(asked, is_current)
             with self._lock:
                 self._lock.wait_for(lambda: self._waiting or self._is_stopping)
                 asked, self._waiting = self._waiting, []
-        for answer in asked:
-            answer(False)
+        self._tell(asked, False)
         if client is not None:
             client.close()
+
+    def _tell(self, asked: Sequence[Answer], is_current: bool) -> None:
+        """Answers all who have asked. A thousand CONNECTs at once wake the loop once."""
+        if asked and self._loop is not None:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(_answer, asked, is_current)
 
     def _catch_up(self, client: Any) -> bool:
         deadline_s = time.monotonic() + _PATIENCE_S
@@ -90,3 +98,8 @@ class SessionLookups:
                 return False
             time.sleep(_LOOK_S)
         return self._reader.wait_for(log_offsets(client, partitions, END), deadline_s)
+
+
+def _answer(asked: Sequence[Answer], is_current: bool) -> None:
+    for answer in asked:
+        answer(is_current)
