@@ -40,6 +40,7 @@ from sinks.routing.source_topics import SourceTopics
 from sinks.routing.table_reader import TableListener, TableReader
 from state.errors import UnreadableRecord
 from state.model import ClientId
+from state.records.session_marks import MARK
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 
 _log: Final = structlog.get_logger(__name__)
@@ -311,11 +312,11 @@ class _Routing:
         """Writes lists again behind lower ones. Gateways do so for connected clients; nobody else does for the others."""
         if not self._reader.wait_for({partition: records[-1].offset + 1}, time.monotonic() + _BARRIER_S):
             raise KafkaFailed(f"the subscriptions were not read within {_BARRIER_S:g} s")
-        for record in records:
-            with self._tables.lock:
-                repeated = self._matcher.repeated(partition[1], record)
-            if repeated is not None:
-                self._writer.write(repeated, batch, PublicationPosition(*partition, record.offset))
+        with self._tables.lock:
+            repeated = [(record.offset, self._matcher.repeated(partition[1], record)) for record in records]
+        for offset, routed in repeated:
+            if routed is not None:
+                self._writer.write(routed, batch, PublicationPosition(*partition, offset))
 
     def _await_tables(self, *, with_retained: bool) -> None:
         """The barrier."""
@@ -334,6 +335,10 @@ class _Routing:
 
     def _match(self, source: PublicationSource, records: list[ConsumedRecord], batch: ReadBatch) -> None:
         route, lock, too_large = self._matcher.route, self._tables.lock, self._writer.too_large
+        with lock:
+            self._check_tables()
+            if self._matcher.passes_over(source, len(records)):
+                return
         for record in records:
             if too_large and PublicationPosition(source.topic, source.partition, record.offset) in too_large:
                 continue
@@ -391,6 +396,9 @@ def partition_counts(client: Any, settings: RoutingSettings, errors: ClientError
 def _asking_for_retained(records: list[ConsumedRecord]) -> Iterator[tuple[int, ClientId, SubscriptionList]]:
     """Yields offset, client and list of each record that wants retained messages. The table reader counts unreadable ones."""
     for record in records:
+        key, value = record.key or b"", record.value
+        if value is None or key.startswith(MARK):
+            continue
         with contextlib.suppress(UnreadableRecord, UnicodeDecodeError):
-            if record.value is not None and (asked := decode_subscriptions(record.value)).wanted:
-                yield record.offset, (record.key or b"").decode(), asked
+            if (asked := decode_subscriptions(value)).wanted:
+                yield record.offset, key.decode(), asked

@@ -6,7 +6,8 @@
    subscription is a source of its own, because a client may have a copy through it and one without.
 3. A copy is in the partition of its client's other messages. The copies of a partition share records, so a payload is written
    once for many clients.
-4. A publication that nobody subscribes to costs a look at its headers and at the table, and makes no record.
+4. A publication that nobody subscribes to costs a look at its headers and at the table, and makes no record. While there is not
+   one subscription, publications of devices are only counted.
 """
 
 import hashlib
@@ -154,6 +155,17 @@ class Matcher:
         self._limit = FanOutLimit(settings.max_fan_out)
 
     # --- publications ---------------------------------------------------------------------------------------------------------
+
+    def passes_over(self, source: PublicationSource, count: int) -> bool:
+        """Returns True, and counts the publications, if `route` would return no record for any of them.
+
+        What a device publishes for later subscribers, its gateway has written to `inflight.retained`.
+        """
+        if not source.is_uplink or self._tables.subscriptions.subscription_count:
+            return False
+        self._counters.publications += count
+        self._counters.publications_unmatched += count
+        return True
 
     def route(self, source: PublicationSource, record: RecordToRoute) -> list[RoutedRecord]:
         """Returns the records for a publication, in the order in which they have to be written."""

@@ -150,6 +150,16 @@ def test_a_publication_without_subscriber_makes_no_record() -> None:
     assert (routed.counters.publications, routed.counters.publications_unmatched) == (1, 1)
 
 
+def test_without_any_subscription_publications_of_devices_are_only_counted() -> None:
+    routed = Routed()
+    assert routed.matcher.passes_over(UPLINK, 3)
+    assert (routed.counters.publications, routed.counters.publications_unmatched) == (3, 3)
+    assert not routed.matcher.passes_over(PUBLICATIONS, 3), "they may be retained"
+    routed.subscribe("c1", subscription("$share/g/a"))
+    assert not routed.matcher.passes_over(UPLINK, 3)
+    assert routed.counters.publications == 3
+
+
 def test_a_client_gets_one_copy_with_the_highest_qos_and_all_ids() -> None:
     routed = Routed()
     routed.subscribe("sub", subscription("a", QoS.AT_MOST_ONCE, identifier=2), subscription("a/#", identifier=3))
