@@ -17,6 +17,8 @@ from streaming.engine.watching.processes import machine_seconds, processor_secon
 _LOOK_S: Final = 2.0
 _OTHERS: Final = 0.4
 """Processors that other programs use: from here on they count as busy."""
+_BUSY_LOOKS: Final = 3
+"""Looks in a row at which they are, before the engine competes with them: a program that only starts is none."""
 _CALM_LOOKS: Final = 5
 """Looks in a row at which they are not, before the engine stands back again."""
 
@@ -63,7 +65,9 @@ class EnginePriority:
         self._nice = nice
         self._engine = engine
         self._others = others
-        self._calm = _CALM_LOOKS
+        self._competes = False
+        self._against = 0
+        """Looks in a row that speak against that."""
 
     @classmethod
     def of(cls, nice: int, up: int, engine: Callable[[], int | None]) -> "EnginePriority":
@@ -81,7 +85,10 @@ class EnginePriority:
 
     def look(self) -> None:
         """Changes the nice value of the engine's session if it has to be another one."""
-        self._calm = 0 if self._others.processors() >= _OTHERS else self._calm + 1
-        pid, wanted = self._engine(), self._nice if self._calm >= _CALM_LOOKS else 0
+        are_busy = self._others.processors() >= _OTHERS
+        self._against = self._against + 1 if are_busy is not self._competes else 0
+        if self._against >= (_BUSY_LOOKS if are_busy else _CALM_LOOKS):
+            self._competes, self._against = are_busy, 0
+        pid, wanted = self._engine(), 0 if self._competes else self._nice
         if pid is not None and session_nice(pid) not in (None, wanted):
             set_session_nice(pid, wanted)

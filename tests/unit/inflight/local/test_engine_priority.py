@@ -75,6 +75,7 @@ def test_the_engine_stands_back_unless_others_are_busy(engine: int) -> None:
         return looked(processors) == nice
 
     wait_until(lambda: settled(10, 0.1), "it stands back")
+    assert looked(1.0, 1.0, 0.1, 1.0, 1.0) == 10, "a program that only starts is not busy"
     wait_until(lambda: settled(0, 1.0), "it does not behind others")
     assert looked(0.1, 0.1, 0.1, 0.1) == 0, "they may be busy again at once"
     wait_until(lambda: settled(10, 0.1), "it stands back again")
