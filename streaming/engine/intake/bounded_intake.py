@@ -2,8 +2,8 @@
 
 1. Without knowledge a micro-batch reads `safe_limit` records of a topic: so many fit if all have the largest size. This is the
    limit of a query's first micro-batch, too.
-2. When the last one read as many, or left some, more may wait. Then the waiting records are measured (look_ahead.py), and all
-   that fit are read.
+2. When the last one read as many, or left some, more may wait; in a burst (burst.py) more do. Then the waiting records are
+   measured (look_ahead.py), and all that fit are read.
 3. Measuring takes time before each micro-batch. So if the records measured last were small, up to `UNSEEN` times the safe limit
    are read without measuring, for `TRUSTED_S`. A sudden change to the largest size makes one micro-batch that is so many times
    too large.
@@ -20,6 +20,7 @@ from typing import Final
 import structlog
 
 from streaming.engine.intake.batch_size import BatchBounds
+from streaming.engine.intake.burst import await_burst
 from streaming.engine.intake.look_ahead import LookAhead
 from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.spark_internals.micro_batches import TopicRead
@@ -42,12 +43,31 @@ class BoundedIntake:
         self._records = records
         self._monotonic_s = monotonic_s
         self._ahead: dict[str, LookAhead] = {}
+        self._is_burst = False
         self._failed = False
         self._closed = False
 
     def close(self) -> None:
         self._closed = True
         self._records.close()
+
+    def await_burst(self, read: Mapping[str, TopicRead], rest: Callable[[float], None]) -> None:
+        """Returns when a burst has come in whose first records have ended a pause (burst.py). Never raises.
+
+        Args:
+            read: What the last micro-batch read, by topic.
+            rest: Waits for so many seconds.
+        """
+
+        def waiting() -> int:
+            return sum(
+                sum(self._records.ends(topic, sorted(last.end)).values()) - sum(last.end.values()) for topic, last in read.items()
+            )
+
+        try:
+            self._is_burst = await_burst(waiting, rest)
+        except Exception as error:  # noqa: BLE001 - whatever failed, the micro-batch begins now
+            self._report("waiting_records_unknown", error)
 
     def adjust(self, read: Mapping[str, TopicRead], set_limits: Callable[[Mapping[str, int]], None]) -> None:
         """Sets the limits of the next micro-batch with `set_limits`, which may raise. Never raises.
@@ -56,6 +76,7 @@ class BoundedIntake:
             read: What the last micro-batch read, by topic.
         """
         measures = any(self._may_be_more(topic, last) for topic, last in read.items())
+        self._is_burst = False
         wanted = {topic: self._measured(topic, last) if measures else self._unseen(topic) for topic, last in read.items()}
         try:
             set_limits(wanted)
@@ -67,7 +88,7 @@ class BoundedIntake:
         safe = self._bounds.safe_limit
         if self._closed or safe == self._bounds.max_records:
             return False
-        return bool(last.left) or last.records >= (self._unseen(topic) if self._is_trusted(topic) else safe)
+        return self._is_burst or bool(last.left) or last.records >= (self._unseen(topic) if self._is_trusted(topic) else safe)
 
     def _measured(self, topic: str, last: TopicRead) -> int:
         ahead = self._ahead.get(topic)

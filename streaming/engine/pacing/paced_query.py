@@ -8,6 +8,7 @@ the pause is decided here instead:
    appended (arrivals.py), or for `idle_trigger_interval`. Timers are records, too (session_timers.py).
 3. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
 4. but no longer than a quarter of the time since something urgent was heard of. Gateways join wake-ups that follow each other.
+5. A burst that ends the wait of rule 2 comes in before the micro-batch starts (intake/burst.py).
 """
 
 import threading
@@ -60,13 +61,17 @@ class Pace:
         self._started_ms = now_ms
         self._batch_id = -1
 
-    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
+    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> bool:
         """Returns when the next trigger is to start.
 
         Args:
             batch: The newest micro-batch.
             due_ms: When Spark's trigger would start.
+
+        Returns:
+            True if there was nothing to do, and something urgent has come.
         """
+        begins = False
         is_new, self._batch_id = batch.batch_id != self._batch_id, batch.batch_id
         if due_ms > now():
             self._arrivals.rest((due_ms - now()) / 1_000)
@@ -76,20 +81,22 @@ class Pace:
         else:
             latest_ms = now() + max(self._trigger_interval_ms, self._idle_trigger_interval_ms)
             self._arrivals.wait(batch.end, (latest_ms - now()) / 1_000)
-            self._be_lazy(now() + self._lazy_ms, now)
+            begins = self._be_lazy(now() + self._lazy_ms, now)
         self._started_ms = now()
+        return begins
 
-    def _be_lazy(self, until_ms: int, now: Callable[[], int]) -> None:
-        """Waits for something urgent; what came since the last micro-batch started may have missed it."""
+    def _be_lazy(self, until_ms: int, now: Callable[[], int]) -> bool:
+        """Waits for something urgent; what came since the last micro-batch started may have missed it. Returns False without."""
         urgency = self._urgency
         if urgency is None or not self._lazy_ms or not urgency.is_known:
-            return
+            return True
         now_ms = now()
         quiet_ms = max(int((now_ms - urgency.since_ms) * _SHARE), self._trigger_interval_ms)
         until_ms = min(until_ms, now_ms + quiet_ms)
         while not self._arrivals.is_closed and (left_ms := until_ms - now()) > 0:
             if urgency.wait(self._started_ms, min(left_ms / 1_000, _CLOSED_POLL_S)):
-                return
+                return True
+        return False
 
 
 class PacedQuery:
@@ -185,14 +192,16 @@ class PacedQuery:
         try:
             # A wall clock that was set back meanwhile puts the next trigger hours away.
             wait_ms = min(due_in_ms, self._trigger_interval_ms)
-            batch = last_committed_batch(self._query)
+            batch, begins = last_committed_batch(self._query), False
             if self._timers is not None:
                 self._timers.rests(batch.batch_id, self._pop_reports())
             if self._pace is not None:
-                self._pace.pause(batch, _now_ms() + wait_ms, _now_ms)
+                begins = self._pace.pause(batch, _now_ms() + wait_ms, _now_ms)
             elif wait_ms > 0:
                 time.sleep(wait_ms / 1_000)
             if self._intake is not None and self._limits is not None:
+                if begins:
+                    self._intake.await_burst(batch.topics, self._arrivals.rest)
                 self._intake.adjust(batch.topics, self._limits.set)
         except Exception as error:  # noqa: BLE001 - the query must not die of its pause
             _log.warning("pause_failed", error=repr(error), action="the next micro-batch starts now")

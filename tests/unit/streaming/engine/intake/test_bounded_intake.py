@@ -94,6 +94,28 @@ def test_limits_that_cannot_be_set_do_not_stop_the_query() -> None:
     assert [entry["event"] for entry in logs] == ["limits_not_set"]
 
 
+def test_a_burst_at_the_end_of_a_pause_is_measured() -> None:
+    """The micro-batch before it has read little, so without this it would read a part."""
+    records, limits = Records(), Limits()
+    intake = BoundedIntake(BOUNDS, records)
+    intake.await_burst(taken(1), lambda _: None)
+    intake.adjust(taken(1), limits.set)
+    assert limits.now["messages"] >= 10_000
+    records.end = 1
+    intake.await_burst(taken(1), lambda _: None)
+    intake.adjust(taken(1), limits.set)
+    assert records.looks == 1, "one record is no burst"
+
+
+def test_a_burst_that_cannot_be_counted_does_not_wait() -> None:
+    records, rests = Records(), []
+    records.fails = True
+    with capture_logs() as logs:
+        BoundedIntake(BOUNDS, records).await_burst(taken(1), rests.append)
+    assert [log["event"] for log in logs] == ["waiting_records_unknown"]
+    assert not rests
+
+
 def test_after_the_end_nothing_is_asked() -> None:
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)

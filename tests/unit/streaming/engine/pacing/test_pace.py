@@ -89,8 +89,12 @@ def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
     clock.now_ms += 60_000
     clock.arrives_after_ms = iter((7,))
     before_ms = clock.now_ms
-    pace.pause(QUIET, clock.now_ms, clock)
+    assert pace.pause(QUIET, clock.now_ms, clock)
     assert (clock.waits, clock.now_ms - before_ms) == ([IDLE_MS], 7)
+
+
+def test_between_busy_micro_batches_nothing_begins(pace: Pace, clock: Clock) -> None:
+    assert not pace.pause(BUSY, clock.now_ms, clock)
 
 
 class KnownUrgency:
@@ -142,6 +146,12 @@ class TestLaziness:
     def test_a_wake_up_ends_the_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         urgency.wakes_at_ms = clock.now_ms + 50 + 7
         assert self.pause_ms(pace, BUSY, clock) == 7
+
+    def test_after_a_pause_only_what_is_urgent_begins_something(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
+        clock.arrives_after_ms = iter((1, 1))
+        assert not pace.pause(QUIET, clock.now_ms, clock)
+        urgency.wakes_at_ms = clock.now_ms + 7
+        assert pace.pause(QUIET, clock.now_ms, clock)
 
     def test_a_wake_up_during_the_micro_batch_leaves_no_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         self.pause_ms(pace, busy(1), clock)

@@ -10,13 +10,15 @@ TRIGGER_MS, HOUR_MS = 100, 3_600_000
 
 
 class Pace:
-    """Records how long it was asked to wait."""
+    """Records how long it was asked to wait. begins: what it says."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, begins: bool = False) -> None:
         self.waits_ms: list[int] = []
+        self.begins = begins
 
-    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> None:
+    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> bool:
         self.waits_ms.append(due_ms - now())
+        return self.begins
 
 
 class Intake:
@@ -27,6 +29,9 @@ class Intake:
 
     def adjust(self, read: Any, set_limits: Any) -> None:
         self.told.append(read)
+
+    def await_burst(self, read: Any, rest: Any) -> None:
+        self.told.append("burst?")
 
 
 class Limits:
@@ -57,3 +62,11 @@ def test_after_the_pause_the_intake_gets_what_was_read() -> None:
     query._pace, query._limits = Pace(), Limits()
     query.pause(0)
     assert intake.told == [last_committed_batch(QUERY).topics]
+
+
+def test_the_intake_looks_for_a_burst_when_records_begin_to_come() -> None:
+    intake = Intake()
+    query = paced(intake)
+    query._pace, query._limits = Pace(begins=True), Limits()
+    query.pause(0)
+    assert intake.told == ["burst?", last_committed_batch(QUERY).topics]
