@@ -8,7 +8,7 @@ the pause is decided here instead:
    appended (arrivals.py), or for `idle_trigger_interval`. Timers are records, too (session_timers.py).
 3. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
 4. but no longer than a quarter of the time since something urgent was heard of. Gateways join wake-ups that follow each other.
-5. A burst that ends the wait of rule 2 comes in before the micro-batch starts (intake/burst.py).
+5. A burst that ends the wait of rule 2 or 3 comes in before the micro-batch starts (intake/burst.py).
 """
 
 import threading
@@ -69,7 +69,7 @@ class Pace:
             due_ms: When Spark's trigger would start.
 
         Returns:
-            True if there was nothing to do, and something urgent has come.
+            True if it has waited, and something urgent has come.
         """
         begins = False
         is_new, self._batch_id = batch.batch_id != self._batch_id, batch.batch_id
@@ -77,7 +77,8 @@ class Pace:
             self._arrivals.rest((due_ms - now()) / 1_000)
         if is_new and batch.did_something:
             if not batch.left:
-                self._be_lazy(self._started_ms + self._lazy_ms, now)
+                began_ms = now()
+                begins = self._be_lazy(self._started_ms + self._lazy_ms, now) and now() > began_ms
         else:
             latest_ms = now() + max(self._trigger_interval_ms, self._idle_trigger_interval_ms)
             self._arrivals.wait(batch.end, (latest_ms - now()) / 1_000)

@@ -147,16 +147,22 @@ class TestLaziness:
         urgency.wakes_at_ms = clock.now_ms + 50 + 7
         assert self.pause_ms(pace, BUSY, clock) == 7
 
-    def test_after_a_pause_only_what_is_urgent_begins_something(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
+    @pytest.mark.parametrize("batch", [QUIET, BUSY])
+    def test_after_a_pause_only_what_is_urgent_begins_something(
+        self, pace: Pace, clock: Clock, urgency: KnownUrgency, batch: CommittedBatch
+    ) -> None:
         clock.arrives_after_ms = iter((1, 1))
-        assert not pace.pause(QUIET, clock.now_ms, clock)
+        assert not pace.pause(batch, clock.now_ms, clock)
         urgency.wakes_at_ms = clock.now_ms + 7
-        assert pace.pause(QUIET, clock.now_ms, clock)
+        assert pace.pause(batch, clock.now_ms, clock)
 
     def test_a_wake_up_during_the_micro_batch_leaves_no_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         self.pause_ms(pace, busy(1), clock)
         urgency.wakes_at_ms = clock.now_ms + 10
-        assert self.pause_ms(pace, busy(2), clock) == 0
+        clock.now_ms += 50
+        before_ms = clock.now_ms
+        assert not pace.pause(busy(2), clock.now_ms, clock), "nothing begins"
+        assert clock.now_ms == before_ms
 
     def test_pauses_grow_by_a_quarter_after_something_urgent(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         urgency.since_ms = clock.now_ms
