@@ -52,6 +52,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 from rich.console import Console
@@ -71,6 +72,7 @@ from state.errors import InflightError
 
 RESULTS = Path(__file__).parents[1] / "results" / "contestants.json"
 ROUTING_RESULTS = RESULTS.with_name("contestants_routing.json")
+T = TypeVar("T")
 _READY_S = 60.0
 _LOOK_S = 1.0
 _WIDTH = 150
@@ -178,25 +180,16 @@ def allow_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
-def only(text: str) -> list[Entrant]:
-    try:
-        return contestants(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+def argument(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Returns `read` with its ValueError as what argparse shows."""
 
+    def convert(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from None
 
-def one_variant(text: str) -> Entrant:
-    try:
-        return variant(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
-
-
-def one_checkout(text: str) -> Entrant:
-    try:
-        return other_version(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
+    return convert
 
 
 def words(text: str) -> list[str]:
@@ -217,9 +210,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=positive, default=1, help="each contestant once in each")
     parser.add_argument("--routing", action="store_true", help="devices publish to each other")
-    parser.add_argument("--only", type=only, metavar="NAMES", help="by commas; default: all, beside a variant inflight")
-    parser.add_argument("--variant", type=one_variant, action="append", default=[], metavar="NAME:KEY=VALUE[,KEY=VALUE]")
-    parser.add_argument("--checkout", type=one_checkout, action="append", default=[], metavar="NAME:DIRECTORY")
+    parser.add_argument(
+        "--only", type=argument(contestants), metavar="NAMES", help="by commas; default: all, beside a variant inflight"
+    )
+    parser.add_argument("--variant", type=argument(variant), action="append", default=[], metavar="NAME:KEY=VALUE[,KEY=VALUE]")
+    parser.add_argument("--checkout", type=argument(other_version), action="append", default=[], metavar="NAME:DIRECTORY")
     parser.add_argument("--parts", type=words, default=[], metavar="PARTS", help="with commas between; burst = all that begin so")
     parser.add_argument(
         "--slow-hour",
