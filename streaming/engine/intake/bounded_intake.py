@@ -43,7 +43,6 @@ class BoundedIntake:
         self._records = records
         self._monotonic_s = monotonic_s
         self._ahead: dict[str, LookAhead] = {}
-        self._is_burst = False
         self._failed = False
         self._closed = False
 
@@ -51,8 +50,8 @@ class BoundedIntake:
         self._closed = True
         self._records.close()
 
-    def await_burst(self, read: Mapping[str, TopicRead], rest: Callable[[float], None]) -> None:
-        """Returns when a burst has come in whose first records have ended a pause (burst.py). Never raises.
+    def await_burst(self, read: Mapping[str, TopicRead], rest: Callable[[float], None]) -> bool:
+        """Returns when a burst has come in whose first records have ended a pause (burst.py): True if there is one. Never raises.
 
         Args:
             read: What the last micro-batch read, by topic.
@@ -65,30 +64,33 @@ class BoundedIntake:
             )
 
         try:
-            self._is_burst = await_burst(waiting, rest)
+            return await_burst(waiting, rest)
         except Exception as error:  # noqa: BLE001 - whatever failed, the micro-batch begins now
             self._report("waiting_records_unknown", error)
+            return False
 
-    def adjust(self, read: Mapping[str, TopicRead], set_limits: Callable[[Mapping[str, int]], None]) -> None:
+    def adjust(
+        self, read: Mapping[str, TopicRead], set_limits: Callable[[Mapping[str, int]], None], *, is_burst: bool = False
+    ) -> None:
         """Sets the limits of the next micro-batch with `set_limits`, which may raise. Never raises.
 
         Args:
             read: What the last micro-batch read, by topic.
+            is_burst: More wait than it may have read.
         """
-        measures = any(self._may_be_more(topic, last) for topic, last in read.items())
-        self._is_burst = False
+        measures = any(self._may_be_more(topic, last, is_burst=is_burst) for topic, last in read.items())
         wanted = {topic: self._measured(topic, last) if measures else self._unseen(topic) for topic, last in read.items()}
         try:
             set_limits(wanted)
         except Exception as error:  # noqa: BLE001 - the query must not die of it
             self._report("limits_not_set", error)
 
-    def _may_be_more(self, topic: str, last: TopicRead) -> bool:
+    def _may_be_more(self, topic: str, last: TopicRead, *, is_burst: bool) -> bool:
         """Returns True if more may wait than may be read without measuring."""
         safe = self._bounds.safe_limit
         if self._closed or safe == self._bounds.max_records:
             return False
-        return self._is_burst or bool(last.left) or last.records >= (self._unseen(topic) if self._is_trusted(topic) else safe)
+        return is_burst or bool(last.left) or last.records >= (self._unseen(topic) if self._is_trusted(topic) else safe)
 
     def _measured(self, topic: str, last: TopicRead) -> int:
         ahead = self._ahead.get(topic)

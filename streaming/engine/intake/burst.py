@@ -8,10 +8,10 @@ from collections.abc import Callable
 from typing import Final
 
 BURST: Final = 30
-"""So many records that wait at the end of a pause are the beginning of a burst."""
+"""The number of waiting records from which on it is a burst."""
 STEP_S: Final = 0.03
 GROWTH: Final = 100
-"""A burst goes on while each step brings so many."""
+"""The number of new records in a step with which a burst goes on."""
 MOST_STEPS: Final = 10
 
 

@@ -201,9 +201,8 @@ class PacedQuery:
             elif wait_ms > 0:
                 time.sleep(wait_ms / 1_000)
             if self._intake is not None and self._limits is not None:
-                if begins:
-                    self._intake.await_burst(batch.topics, self._arrivals.rest)
-                self._intake.adjust(batch.topics, self._limits.set)
+                is_burst = begins and self._intake.await_burst(batch.topics, self._arrivals.rest)
+                self._intake.adjust(batch.topics, self._limits.set, is_burst=is_burst)
         except Exception as error:  # noqa: BLE001 - the query must not die of its pause
             _log.warning("pause_failed", error=repr(error), action="the next micro-batch starts now")
         if self._timers is not None:

@@ -98,20 +98,20 @@ def test_a_burst_at_the_end_of_a_pause_is_measured() -> None:
     """The micro-batch before it has read little, so without this it would read a part."""
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)
-    intake.await_burst(taken(1), lambda _: None)
-    intake.adjust(taken(1), limits.set)
+    assert intake.await_burst(taken(1), lambda _: None)
+    intake.adjust(taken(1), limits.set, is_burst=True)
     assert limits.now["messages"] >= 10_000
     records.end = 1
-    intake.await_burst(taken(1), lambda _: None)
-    intake.adjust(taken(1), limits.set)
-    assert records.looks == 1, "one record is no burst"
+    assert not intake.await_burst(taken(1), lambda _: None), "one record is no burst"
+    intake.adjust(taken(1), limits.set, is_burst=False)
+    assert records.looks == 1
 
 
 def test_a_burst_that_cannot_be_counted_does_not_wait() -> None:
     records, rests = Records(), []
     records.fails = True
     with capture_logs() as logs:
-        BoundedIntake(BOUNDS, records).await_burst(taken(1), rests.append)
+        assert not BoundedIntake(BOUNDS, records).await_burst(taken(1), rests.append)
     assert [log["event"] for log in logs] == ["waiting_records_unknown"]
     assert not rests
 

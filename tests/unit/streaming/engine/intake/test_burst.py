@@ -6,7 +6,7 @@ from streaming.engine.intake.burst import BURST, GROWTH, MOST_STEPS, STEP_S, awa
 
 
 class Waiting:
-    """So many records wait, one number after the other, and the last one for ever."""
+    """Says how many records wait: one count after the other, and the last one for ever."""
 
     def __init__(self, *counts: int) -> None:
         self._counts = iter(counts)

@@ -27,11 +27,12 @@ class Intake:
     def __init__(self) -> None:
         self.told: list[Any] = []
 
-    def adjust(self, read: Any, set_limits: Any) -> None:
-        self.told.append(read)
+    def adjust(self, read: Any, set_limits: Any, *, is_burst: bool) -> None:
+        self.told.append((read, is_burst))
 
-    def await_burst(self, read: Any, rest: Any) -> None:
+    def await_burst(self, read: Any, rest: Any) -> bool:
         self.told.append("burst?")
+        return True
 
 
 class Limits:
@@ -61,7 +62,7 @@ def test_after_the_pause_the_intake_gets_what_was_read() -> None:
     query = paced(intake)
     query._pace, query._limits = Pace(), Limits()
     query.pause(0)
-    assert intake.told == [last_committed_batch(QUERY).topics]
+    assert intake.told == [(last_committed_batch(QUERY).topics, False)]
 
 
 def test_the_intake_looks_for_a_burst_when_records_begin_to_come() -> None:
@@ -69,4 +70,4 @@ def test_the_intake_looks_for_a_burst_when_records_begin_to_come() -> None:
     query = paced(intake)
     query._pace, query._limits = Pace(begins=True), Limits()
     query.pause(0)
-    assert intake.told == ["burst?", last_committed_batch(QUERY).topics]
+    assert intake.told == ["burst?", (last_committed_batch(QUERY).topics, True)]
