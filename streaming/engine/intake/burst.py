@@ -16,7 +16,7 @@ MOST_STEPS: Final = 10
 
 
 def await_burst(waiting: Callable[[], int], rest: Callable[[float], None]) -> bool:
-    """Returns when a burst has come in, at the latest after 0.3 s; at once if there is none.
+    """Returns when a burst has come in, at the latest after 0.3 s beside the counting; at once if there is none.
 
     Args:
         waiting: Returns how many records wait now.
