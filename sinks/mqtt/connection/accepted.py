@@ -22,7 +22,7 @@ from sinks.mqtt.codec.acknowledgements import encode_acknowledgement, plain_ackn
 from sinks.mqtt.codec.packets import Disconnect, PubAck, PubComp, Publish, PubRec, PubRel, ServerPacket, Subscribe, Unsubscribe
 from sinks.mqtt.codec.topic_aliases import TopicAliases
 from sinks.mqtt.connection.append_queue import Append, AppendQueue, AppendTopic
-from sinks.mqtt.connection.fast_path import OfferHold, OfferRefusal, WireFastPath
+from sinks.mqtt.connection.fast_path import OfferHold, OfferRefusal, TakenOffer, WireFastPath
 from sinks.mqtt.connection.handshake import V5, Handshake
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.publications import Publications
@@ -284,11 +284,13 @@ class AcceptedDevice:
             self._counters.qos0_dropped += not publish.qos
 
     def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> None:
-        """A message that a router has read: it is sent if the session's grant covers it, now or later. Then `take_offers`."""
-        held = self.fast_path.offer(offer, under_pressure, wall_ms, now_ms)
-        if isinstance(held, OfferRefusal):
-            self._counters.offers_refused[held] += 1
-        elif not held:
+        """A message that a router has read: it is sent if the session's grant covers it, now or later."""
+        outcome = self.fast_path.offer(offer, under_pressure, self._records.is_full, wall_ms, now_ms)
+        if isinstance(outcome, TakenOffer):
+            self._record(outcome)
+        elif isinstance(outcome, OfferRefusal):
+            self._counters.offers_refused[outcome] += 1
+        elif not outcome:
             self._counters.offers_ignored += 1
         elif (reason := self.take_offers(now_ms)) is not None:
             self._counters.offers_held[reason] += 1
@@ -305,11 +307,15 @@ class AcceptedDevice:
             if isinstance(taken, OfferRefusal):
                 self._counters.offers_refused[taken] += 1
                 continue
-            self._counters.offers_taken += 1
-            append = Append(encode_event(taken.sent), is_urgent=False)
-            append.fast_publish = taken.publish
-            self._records.add(append)
+            self._record(taken)
         return None
+
+    def _record(self, taken: TakenOffer) -> None:
+        """Appends FastSent; PUBLISH is written when that is confirmed."""
+        self._counters.offers_taken += 1
+        append = Append(encode_event(taken.sent), is_urgent=False)
+        append.fast_publish = taken.publish
+        self._records.add(append)
 
     # --- from Kafka -------------------------------------------------------------------------------------------------------------
 

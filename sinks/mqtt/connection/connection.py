@@ -386,7 +386,7 @@ class WireConnection:
     def _take_offers(self, now_ms: int) -> None:
         """Accepts offers that are held, if something has changed for them."""
         device, ending = self._device, self._ending
-        if device is not None and len(device.fast_path.held) and ending.pending is None and not ending.peer_gone:
+        if device is not None and device.fast_path.held.offers and ending.pending is None and not ending.peer_gone:
             device.take_offers(now_ms)
 
     # --- from Kafka -------------------------------------------------------------------------------------------------------------

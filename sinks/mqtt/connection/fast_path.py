@@ -181,6 +181,8 @@ class WireFastPath:
     _partition: int = -1
     _queued_to: int = -1
     """The field of the same name in the newest OpenFastPath."""
+    _chain: Chain = field(default_factory=Chain)
+    """The chain of `_partition`."""
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
@@ -208,7 +210,7 @@ class WireFastPath:
         chain.handled(offset)
         self.held.forget(partition, chain.last)
         self._awaits_slot = False
-        self._partition, self._queued_to = partition, grant.queued_to
+        self._chain, self._partition, self._queued_to = chain, partition, grant.queued_to
         self._is_open = True  # the last: a router asks for `state` on its own thread
         adopted = self._forget_adopted(partition, grant.adopted, now_ms)
         self.outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
@@ -275,33 +277,43 @@ class WireFastPath:
         """Returns what an offer would lead to now. Safe on any thread."""
         if len(self._resubscribed) > MAX_RESUBSCRIBED:
             return FastPathState.CLOSED
-        if not self._is_open or len(self.held) or self._chains[self._partition].broken_at is not None:
+        if not self._is_open or self.held.offers or self._chain.broken_at is not None:
             return FastPathState.HOLDING
         return FastPathState.OPEN
 
     @property
     def may_wait_for_session(self) -> bool:
         """Returns False if no message waits for what the session does next: each is taken here, or will be."""
-        return self.state is not FastPathState.OPEN or self._chains[self._partition].after < self._queued_to
+        return self.state is not FastPathState.OPEN or self._chain.after < self._queued_to
 
-    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> bool | OfferRefusal:
-        """Holds an offer, or leaves it to the session. Then call `take_next`.
+    def offer(
+        self, offer: OfferPublish, under_pressure: bool, is_unconfirmed: bool, wall_ms: int, now_ms: int
+    ) -> TakenOffer | OfferRefusal | bool:
+        """Takes an offer, holds it, or leaves it to the session.
+
+        Args:
+            is_unconfirmed: True if Kafka has to confirm records first.
 
         Returns:
-            True if it is held. False if it is known, or there will be no grant.
+            True if it is held: then call `take_next`. False if it is known, or there will be no grant.
         """
-        if self.state is FastPathState.CLOSED:
+        if len(self._resubscribed) > MAX_RESUBSCRIBED:
             return False
         partition, offset = offer.position
         if self._is_open and partition != self._partition:
             return OfferRefusal.PARTITION
         chain = self._chains.get(partition)
-        if (chain is not None and offset <= chain.last) or self.held.is_known(offer):
+        held = self.held
+        if (chain is not None and offset <= chain.last) or (held.offers and held.is_known(offer)):
             return False
         if under_pressure:
             return OfferRefusal.PRESSURE
         self._wall_ahead_ms = wall_ms - now_ms
-        return self.held.add(offer) or OfferRefusal.FULL
+        if not held.offers:
+            decided = self._decide(offer, is_unconfirmed, now_ms)
+            if not isinstance(decided, OfferHold):
+                return decided
+        return held.add(offer) or OfferRefusal.FULL
 
     def take_next(self, is_unconfirmed: bool, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold | None:
         """Takes the first held offer, or leaves it to the session. Call it again until it is held still, or there is none.
@@ -309,21 +321,24 @@ class WireFastPath:
         Args:
             is_unconfirmed: True if Kafka has to confirm records first.
         """
-        offer = self.held.first
-        if offer is None:
+        if not self.held.offers:
             return None
+        decided = self._decide(self.held.offers[0], is_unconfirmed, now_ms)
+        if not isinstance(decided, OfferHold):
+            self.held.remove_first()
+        return decided
+
+    def _decide(self, offer: OfferPublish, is_unconfirmed: bool, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold:
+        """Decides about an offer before which none is held."""
         partition, offset = offer.position
         if not self._is_open or partition != self._partition:
             return OfferHold.CLOSED
-        chain = self._chains[partition]
+        chain = self._chain
         hold = chain.hold(offer.previous) or self._hold(is_unconfirmed)
         if hold is not None:
             return hold
         taken = self._take(offer, chain, now_ms + self._wall_ahead_ms, now_ms)
         self._awaits_slot = taken is OfferHold.WAITING
-        if isinstance(taken, OfferHold):
-            return taken
-        self.held.remove_first()
         if isinstance(taken, OfferRefusal):
             chain.break_at(offset)
         return taken

@@ -4,7 +4,6 @@ An offer that is held is one that comes late: the chain decides about it as abou
 forgotten at any time, which costs latency only.
 """
 
-from collections import deque
 from typing import Final
 
 from state.commands import OfferPublish
@@ -20,35 +19,28 @@ class HeldOffers:
         max_offers, max_bytes: Beyond, no offer is added. The oldest ones stay, because the chain continues with them.
 
     Attributes:
+        offers: To read only. Whether there is any may be asked on any thread.
         size_bytes: The memory that they take.
     """
 
-    __slots__ = ("_max_bytes", "_max_offers", "_offers", "size_bytes")
+    __slots__ = ("_max_bytes", "_max_offers", "offers", "size_bytes")
 
     def __init__(self, max_offers: int, max_bytes: int) -> None:
         self._max_offers = max_offers
         self._max_bytes = max_bytes
-        self._offers: deque[OfferPublish] = deque()
+        self.offers: list[OfferPublish] = []  # a deque takes 760 bytes while it is empty, for each connection
         self.size_bytes = 0
-
-    def __len__(self) -> int:
-        """Safe on any thread."""
-        return len(self._offers)
-
-    @property
-    def first(self) -> OfferPublish | None:
-        return self._offers[0] if self._offers else None
 
     def is_known(self, offer: OfferPublish) -> bool:
         """Returns True if this offer or a later one of its partition is held."""
-        if not self._offers:
+        if not self.offers:
             return False
-        partition, offset = self._offers[-1].position
+        partition, offset = self.offers[-1].position
         return partition == offer.position.partition and offset >= offer.position.offset
 
     def add(self, offer: OfferPublish) -> bool:
         """Adds an offer that is not known. One of another partition replaces all. Returns False if there is no room."""
-        offers = self._offers
+        offers = self.offers
         if offers and offers[-1].position.partition != offer.position.partition:
             self.clear()
         size_bytes = _size_bytes(offer)
@@ -59,16 +51,16 @@ class HeldOffers:
         return True
 
     def remove_first(self) -> None:
-        self.size_bytes -= _size_bytes(self._offers.popleft())
+        self.size_bytes -= _size_bytes(self.offers.pop(0))
 
     def forget(self, partition: int, offset: int) -> None:
         """Removes the offers of a partition up to an offset."""
-        offers = self._offers
+        offers = self.offers
         while offers and offers[0].position.partition == partition and offers[0].position.offset <= offset:
             self.remove_first()
 
     def clear(self) -> None:
-        self._offers.clear()
+        self.offers.clear()
         self.size_bytes = 0
 
 

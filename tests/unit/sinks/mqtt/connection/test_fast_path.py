@@ -42,10 +42,10 @@ def offer(path: WireFastPath, partition: int, offset: int, *, qos: int = 1, prev
 
 def offered(path: WireFastPath, offer: OfferPublish) -> Offered:
     """Returns what becomes of an offer at once; None = it is ignored."""
-    held = path.offer(offer, False, 900, 900)
-    if isinstance(held, OfferRefusal) or not held:
-        return held or None
-    return path.take_next(False, 900)
+    outcome = path.offer(offer, False, False, 900, 900)
+    if isinstance(outcome, bool):
+        return path.take_next(False, 900) if outcome else None
+    return outcome
 
 
 def take(path: WireFastPath, partition: int, offset: int, *, qos: int = 1) -> QoS:
@@ -139,7 +139,7 @@ def test_a_closed_path_ignores_offers() -> None:
     granted(path, 2, 4)
     path.unsubscribed(str(number) for number in range(MAX_RESUBSCRIBED + 1))
     assert offer(path, 2, 5) is None
-    assert path.held.first is None
+    assert not path.held.offers
 
 
 def test_what_the_session_has_not_read_about_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
