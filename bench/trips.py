@@ -114,7 +114,7 @@ class Log:
         self.waiting: list[Append] = []
         self.on_append: Callable[[], None] = lambda: None
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation, **_: Any) -> None:
         self.on_append()
         self.waiting.append(Append(topic, key, value or b"", headers, done))
 

@@ -218,14 +218,24 @@ class CommandHost(ABC, Generic[C]):
         """Tell the engine."""
         self.append(self._events_topic, key, value, None, done)
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+    def append(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        headers: Headers | None,
+        done: Confirmation,
+        *,
+        may_linger: bool = False,
+    ) -> None:
         """Appends a record, and counts it as unconfirmed until Kafka confirms it.
 
         Args:
             done: Called once, later, as in EventLog.
+            may_linger: As in EventLog.
         """
         self._host_counters.appends_unconfirmed += 1
-        self._kafka.append(topic, key, value, headers, partial(self._confirmed, done))
+        self._kafka.append(topic, key, value, headers, partial(self._confirmed, done), may_linger=may_linger)
 
     def _confirmed(self, done: Confirmation, error: Exception | None) -> None:
         self._host_counters.appends_unconfirmed -= 1

@@ -30,6 +30,8 @@ _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
 """A record may live in its producer for so much longer than an append: in this time the next producer takes over."""
 _SHORTEST_INSPECTION_S: Final = 0.02
+LINGER_S: Final = 0.02
+"""So long a record lingers at most. The engine learns of it later by that, and micro-batches take longer."""
 
 
 class AppendFailed(InflightError):
@@ -52,8 +54,21 @@ class RecordTooLarge(AppendFailed):
 class EventLog(Protocol):
     """Appends records; the order of records with the same key is kept."""
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
-        """Raises nothing: a record that cannot be sent is a failed confirmation."""
+    def append(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        headers: Headers | None,
+        done: Confirmation,
+        *,
+        may_linger: bool = False,
+    ) -> None:
+        """Raises nothing: a record that cannot be sent is a failed confirmation.
+
+        Args:
+            may_linger: Nobody waits for the record, so it may be sent together with the next one of its partition.
+        """
 
     async def close(self, timeout_s: float) -> None:
         """Waits up to timeout_s for unconfirmed records, then gives them up: `done` is not called for them any more."""
@@ -76,7 +91,7 @@ class KafkaEventLog:
 
     Args:
         on_partitions_added: See TopicPartitions.
-        took: Gets the seconds from each append to its confirmation, or failure.
+        took: Gets the seconds from each append to its confirmation, or failure, without the time for which it lingered.
         observe: Gets the time of each record of `observed_topic`, in milliseconds since 1970, and the milliseconds from its
             append to its confirmation, if the broker gives records their time there.
     """
@@ -125,6 +140,7 @@ class KafkaEventLog:
         """Answers of producers: why the record was given up, and the broker's time of it."""
         self._wake_scheduled = False
         self._inspection: asyncio.TimerHandle | None = None
+        self._linger_timer: asyncio.TimerHandle | None = None
         self._pending = 0
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -153,7 +169,16 @@ class KafkaEventLog:
         """Returns how many partitions a topic has that was given to `start`."""
         return self._topics.count(topic)
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+    def append(
+        self,
+        topic: str,
+        key: bytes,
+        value: bytes | None,
+        headers: Headers | None,
+        done: Confirmation,
+        *,
+        may_linger: bool = False,
+    ) -> None:
         assert self._loop is not None
         number = partition_of(key, self._topics.count(topic))
         partition = self._partitions.get((topic, number))
@@ -171,9 +196,40 @@ class KafkaEventLog:
         if self._producer is None or partition.is_suspended:
             self._refuse(append, AppendFailed("the connection to Kafka is being set up anew after a failure"))
         elif partition.producer is not self._producer or partition.is_busy:
+            partition.hold_lingering()
             partition.held.append(append)
+        elif may_linger:
+            partition.lingering.append(append)
+            if self._linger_timer is None:
+                self._linger_timer = self._loop.call_later(LINGER_S, self._send_all_lingering)
+        elif partition.lingering:
+            partition.lingering.append(append)
+            self._send_lingering(partition)
         else:
-            self._send(append, partition.producer, in_group=bool(partition.sent) and partition.is_group)
+            self._send_single(append)
+
+    def _send_all_lingering(self) -> None:
+        self._linger_timer = None
+        for partition in self._partitions.values():
+            if partition.lingering:
+                self._send_lingering(partition)
+
+    def _send_lingering(self, partition: PartitionAppends) -> None:
+        """Sends those that linger one by one, or holds them if they are too many for that."""
+        assert self._loop is not None
+        lingering, deadline_s = partition.lingering, self._loop.time() + self._timeout_s
+        for append in lingering:
+            append.deadline_s = deadline_s
+        if partition.producer is self._producer is not None and len(partition.sent) + len(lingering) <= MAX_ONE_BY_ONE:
+            while lingering:
+                self._send_single(lingering.popleft())
+        else:
+            partition.hold_lingering()
+            self._move(partition)
+
+    def _send_single(self, append: PendingAppend) -> None:
+        partition = append.partition
+        self._send(append, partition.producer, in_group=bool(partition.sent) and partition.is_group)
 
     def _send(self, append: PendingAppend, producer: RecordProducer, *, in_group: bool) -> None:
         partition = append.partition
@@ -232,6 +288,7 @@ class KafkaEventLog:
 
     def _fail_held(self, partition: PartitionAppends) -> None:
         """Fails what is held: nothing gets into the log behind a record that is missing there."""
+        partition.hold_lingering()
         held, partition.held = partition.held, deque()
         for append in held:
             self._tell(append, AppendFailed("a record before it was not taken"))
@@ -270,6 +327,7 @@ class KafkaEventLog:
         partition.is_suspended = True
         late = AppendFailed(f"{partition.topic}, partition {partition.number}: not confirmed within {self._timeout_s:g} s")
         _log.warning("partition_silent", topic=partition.topic, partition=partition.number, timeout_s=self._timeout_s)
+        partition.hold_lingering()
         for append in partition.pop_all():
             self._tell(append, late)
         if partition.producer is self._producer:
@@ -382,6 +440,9 @@ class KafkaEventLog:
             self._old_settled.set()
 
     async def close(self, timeout_s: float) -> None:
+        if self._linger_timer is not None:
+            self._linger_timer.cancel()
+            self._send_all_lingering()
         try:
             await asyncio.wait_for(self._idle.wait(), timeout_s)
         except TimeoutError:

@@ -4,8 +4,9 @@ An append is decided once: confirmed, refused, or too old. The appends of a part
 failures of one producer may come in any order.
 """
 
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from sinks.kafka.partition_queue import PartitionQueue
@@ -41,10 +42,18 @@ class PartitionAppends(PartitionQueue[PendingAppend]):
         producer: Has what was sent. What is held goes to the next producer if there is one by then.
         is_suspended: True if an append was too old, and the producer that may still write it is not gone. Nothing is appended
             meanwhile: it would stand before what is too old, or behind it with nobody knowing that it is in the log.
+        lingering: Appends that wait for the next one of the partition, and are sent with it. They come behind `sent`, and nothing
+            is held while there are any.
     """
 
     producer: Any
     is_suspended: bool = False
+    lingering: deque[PendingAppend] = field(default_factory=deque)
+
+    def hold_lingering(self) -> None:
+        """Has those that linger wait for those in `sent` instead."""
+        self.held.extend(self.lingering)
+        self.lingering.clear()
 
     def oldest_deadline_s(self) -> float | None:
         append = next(iter(self.sent), None) or next(iter(self.held), None)

@@ -45,6 +45,7 @@ _TICK_MS: Final = 10
 """Resolution of that time: Linux counts it in ticks of its timer."""
 _ENGINE_FOLLOWS_MS: Final = 15_000
 """After session settings have changed in the file, the engine takes them over with one of its next micro-batches."""
+_EVENTS: Final = AppendTopic.EVENTS
 _COMPACTED: Final = (AppendTopic.SUBSCRIPTIONS, AppendTopic.RETAINED)
 _GATEWAY: Final = "gateway"
 """The cause, in the metrics, of an end for which the device is not responsible."""
@@ -87,7 +88,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._tables = tables
         self._look_up = look_up
         self._topics = {
-            AppendTopic.EVENTS: settings.events_topic,
+            _EVENTS: settings.events_topic,
             AppendTopic.UPLINK: settings.uplink_topic,
             AppendTopic.SUBSCRIPTIONS: settings.routing.subscriptions_topic,
             AppendTopic.RETAINED: settings.routing.retained_topic,
@@ -228,20 +229,20 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def append_all(self, socket: DeviceSocket, appends: list[Append]) -> None:
         """Hands records of a connection to Kafka, in their order."""
-        connection, topics = socket.connection, self._topics
+        connection = socket.connection
+        is_low_rate = connection.is_low_rate(self.now_ms())
         for append in appends:
             value: bytes | None = append.value
             if not value and append.topic in _COMPACTED:
                 value = None  # so that compaction forgets the key
             if append.delays_lookups:
                 self._leaving[connection.client_id] += 1
-            done = partial(self._appended, socket, append)
-            self.append(topics[append.topic], append.key or connection.key, value, append.headers, done)
-        if connection.is_low_rate(self.now_ms()):
-            self.limits.rate_limiter.appended(len(appends))
-            now_s = time.monotonic()
-            for append in appends:
-                append.waits_since_s = now_s
+            topic = self._events_topic if append.topic is _EVENTS else self._topics[append.topic]
+            key, may_linger, done = append.key or connection.key, append.may_linger, partial(self._appended, socket, append)
+            self.append(topic, key, value, append.headers, done, may_linger=may_linger)
+            if is_low_rate and not may_linger:
+                self.limits.rate_limiter.appended(1)
+                append.waits_since_s = time.monotonic()
 
     def _appended(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         connection, failure = socket.connection, ReasonCode.SUCCESS
@@ -253,7 +254,7 @@ class Gateway(CommandHost[DeviceSocket]):
             self._ended.not_told(connection.connection_id, connection.key, append.value)
         if append.waits_since_s is not None:
             self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
-        if append.is_urgent and append.topic is AppendTopic.EVENTS:
+        if append.is_urgent and append.topic is _EVENTS:
             self.wake_ups.send()
         socket.feed(connection.confirm, append, failure)
         if append.delays_lookups:  # not before: a mark may follow the end of the connection

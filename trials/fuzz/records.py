@@ -186,7 +186,7 @@ _COMMANDS: Final = tuple(
 class _Log:
     """Takes everything, and confirms nothing."""
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Callable[..., None]) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Callable[..., None], **_: Any) -> None:
         pass
 
 

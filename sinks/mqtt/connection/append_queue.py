@@ -94,6 +94,11 @@ class Append:
         if self.headers is not None:
             self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
 
+    @property
+    def may_linger(self) -> bool:
+        """Returns True for what neither the device nor the engine waits for: an acknowledgement that ends a message."""
+        return not self.is_urgent and self.answer is None and self.fast_publish is None
+
     def close(self) -> None:
         """Seals the record: it is on its way, and no acknowledgement is added any more."""
         if self.joined is not None:

@@ -62,7 +62,7 @@ class FakeKafka(ScriptedEngine):
         self.loop: asyncio.AbstractEventLoop | None = None
 
     # EventLog, on the loop
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation, **_: Any) -> None:
         record = Record(topic, key, value or b"", headers)
         assert self.loop is not None
         if self.failing(record):

@@ -125,7 +125,7 @@ class Port:
     def die(self) -> None:
         self._is_dead = True
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation, **_: Any) -> None:
         if self._is_dead:
             return
         if topic.endswith("events"):

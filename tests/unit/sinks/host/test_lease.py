@@ -52,7 +52,7 @@ class Holder:
     def _renewing(self) -> None:
         self.ticks += 1
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Headers | None, done: Confirmation, **_: Any) -> None:
         assert topic == "leases"
         self.appended.append((key.decode(), decode_lease(value or b""), done))
 

@@ -19,7 +19,7 @@ class Site:
         assert delay_s * 1_000 == INTERVAL_MS
         self.timers.append(callback)
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation, **_: Any) -> None:
         assert topic == "wake-ups"
         self.sent.append(done)
 

@@ -2,12 +2,13 @@
 
 import asyncio
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from sinks.kafka.append import AppendFailed, KafkaEventLog, RecordTooLarge, TimestampRefused
+from sinks.kafka.append import LINGER_S, AppendFailed, KafkaEventLog, RecordTooLarge, TimestampRefused
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.record_producer import Answer, NotSent
 from sinks.kafka.topic_partitions import PartitionsAdded
@@ -147,6 +148,124 @@ async def test_more_than_five_waiting_records_are_sent_as_a_group(producer: Fake
     await log.close(1)
 
 
+class Lingering:
+    """Appends to the one partition of `leases`: those named with a small letter may linger."""
+
+    def __init__(self, log: KafkaEventLog) -> None:
+        self.log = log
+        self.outcomes: dict[bytes, Exception | None] = {}
+
+    def append(self, names: str) -> None:
+        for name in names:
+            value = name.encode()
+            done = partial(self.outcomes.__setitem__, value)
+            self.log.append("leases", b"k", value, None, done, may_linger=name.islower())
+
+
+@pytest.fixture
+def never_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.kafka.append.LINGER_S", 1_000.0)
+
+
+@pytest.mark.usefixtures("never_over")
+async def test_what_lingers_is_sent_with_the_next_record_in_its_order(producer: FakeProducer) -> None:
+    appends = Lingering(await started("leases"))
+    appends.append("ab")
+    await asyncio.sleep(0.01)
+    assert producer.sent == []
+    appends.append("C")
+    assert producer.values() == [b"a", b"b", b"C"]
+    assert [sent.in_group for sent in producer.sent] == [False] * 3
+    appends.append("dE")
+    assert producer.values() == [b"a", b"b", b"C", b"d", b"E"], "five are on their way, as without lingering"
+    appends.append("fG")
+    assert len(producer.sent) == 5
+    producer.answer_all()
+    await asyncio.sleep(0)
+    assert producer.values()[5:] == [b"f", b"G"]
+    producer.answer_all()
+    await appends.log.close(1)
+    assert [*appends.outcomes.values()] == [None] * 7
+
+
+@pytest.mark.usefixtures("never_over")
+async def test_many_that_linger_are_sent_as_a_group(producer: FakeProducer) -> None:
+    appends = Lingering(await started("leases"))
+    appends.append("abcdeF")
+    assert [sent.in_group for sent in producer.sent] == [True] * 6
+    appends.append("gH")  # behind a group: they must not overtake it
+    assert producer.values() == [b"a", b"b", b"c", b"d", b"e", b"F"]
+    producer.answer_all()
+    await asyncio.sleep(0)
+    assert [(sent.value, sent.in_group) for sent in producer.sent[6:]] == [(b"g", False), (b"H", False)]
+    producer.answer_all()
+    await appends.log.close(1)
+
+
+async def test_what_lingers_is_sent_after_a_while_by_itself(producer: FakeProducer) -> None:
+    took: list[float] = []
+    appends = Lingering(await started("leases", took=took.append))
+    began_s = asyncio.get_running_loop().time()
+    appends.append("a")
+    assert producer.sent == []
+    await until(lambda: producer.sent, "it is sent")
+    lingered_s = asyncio.get_running_loop().time() - began_s
+    producer.answer_all()
+    await until(lambda: appends.outcomes, "it is confirmed")
+    assert took[0] <= asyncio.get_running_loop().time() - began_s - LINGER_S, "lingering is not Kafka's time"
+    assert lingered_s > LINGER_S / 2
+    await appends.log.close(1)
+
+
+@pytest.mark.usefixtures("never_over")
+async def test_closing_sends_what_lingers(producer: FakeProducer) -> None:
+    appends = Lingering(await started("leases"))
+    appends.append("a")
+    closing = asyncio.create_task(appends.log.close(DEADLINE_S))
+    await until(lambda: producer.sent, "it is sent")
+    producer.answer_all()
+    await closing
+    assert appends.outcomes == {b"a": None}
+
+
+@pytest.mark.usefixtures("never_over")
+async def test_what_lingers_behind_a_record_that_is_given_up_is_not_sent(producer: FakeProducer) -> None:
+    appends = Lingering(await started("leases"))
+    appends.append("Ab")
+    producer.sent[0].answer(LATE)
+    await until(lambda: len(appends.outcomes) == 2, "both are reported")
+    assert all(isinstance(outcome, AppendFailed) for outcome in appends.outcomes.values())
+    assert producer.values() == [b"A"]
+    await appends.log.close(1)
+
+
+async def test_what_lingers_in_a_silent_partition_fails_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.kafka.append.LINGER_S", 1_000.0)
+    kafka = Kafka(monkeypatch)
+    appends = await started_quick()
+    appends.append(0, b"silent")
+    appends.append(0, b"lingers", may_linger=True)
+    await appends.failed(b"silent", b"lingers")
+    assert kafka.producers[0].values() == [b"silent"]
+    await appends.log.close(1)
+
+
+async def test_what_lingers_goes_to_the_next_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sinks.kafka.append.LINGER_S", 1_000.0)
+    kafka = Kafka(monkeypatch)
+    appends = await started_quick()
+    appends.append(0, b"silent")
+    appends.append(1, b"lingers", may_linger=True)
+    await appends.failed(b"silent")
+    await until(lambda: appends.log._producer in kafka.producers[1:], "the next producer")
+    appends.append(1, b"next")
+    assert kafka.producers[1].values() == [b"lingers", b"next"]
+    assert kafka.producers[0].values() == [b"silent"]
+    on_another_thread(lambda: kafka.producers[1].confirm(1))
+    await appends.confirmed(b"lingers", b"next")
+    await appends.log.close(1)
+
+
 async def test_what_waits_behind_a_record_that_is_given_up_is_not_sent(producer: FakeProducer) -> None:
     log = await started("leases")
     failed: list[bytes] = []
@@ -271,12 +390,12 @@ class Appends:
         self.log = log
         self.outcomes: dict[bytes, Exception | None] = {}
 
-    def append(self, partition: int, value: bytes) -> None:
+    def append(self, partition: int, value: bytes, *, may_linger: bool = False) -> None:
         def done(error: Exception | None) -> None:
             assert value not in self.outcomes, "reported once"
             self.outcomes[value] = error
 
-        self.log.append("events", KEYS[partition], value, None, done)
+        self.log.append("events", KEYS[partition], value, None, done, may_linger=may_linger)
 
     async def failed(self, *values: bytes) -> None:
         await until(lambda: all(value in self.outcomes for value in values), f"{values} are reported")

@@ -88,7 +88,7 @@ class Host:
     def __exit__(self, *_: object) -> None:
         self.gateway.stop()
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation, **_: Any) -> None:
         if topic != SETTINGS.fast_path.wake_ups_topic:
             self.unconfirmed.append(done)
 

@@ -50,7 +50,7 @@ class Site:
         self.gateway.start()
         self.gateway.partitions_assigned(frozenset({0}))
 
-    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation) -> None:
+    def append(self, topic: str, key: bytes, value: bytes | None, headers: Any, done: Confirmation, **_: Any) -> None:
         self.appended.append((topic, key, value))
         if value is None:
             self.unconfirmed.append(done)

@@ -2,11 +2,13 @@
 
 import sys
 
+from sinks.host.outbox import FastPublish
 from sinks.mqtt.connection.append_queue import Append, AppendQueue
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
 from state.events import PubAckReceived, PubRecReceived
+from state.model import MIN_FAST_PACKET_ID, Message, Position, QoS
 from state.records.events import MAX_EVENTS_IN_RECORD, decode_events, encode_event
 
 
@@ -284,3 +286,19 @@ class TestAcknowledgements:
         assert answers(appends) == [b"AB"]
         assert (total.records, total.size_bytes) == (0, 0)
         assert (appends.unconfirmed_bytes, appends.unwritten_bytes, appends.is_full) == (0, 0, False)
+
+
+def test_only_what_nobody_waits_for_may_linger() -> None:
+    appends = queue()
+    for value, answer, is_urgent in (b"PUBACK", None, False), (b"PUBREC", b"PUBREL", False), (b"next", None, True):
+        appends.add_acknowledgement(value, answer, is_urgent=is_urgent)
+        (record,) = appends.take_new()
+        assert record.may_linger is (value == b"PUBACK")
+    taken = Append(b"FastSent", is_urgent=False)
+    message = Message(message_id="m", topic="t", payload=b"p")
+    taken.fast_publish = FastPublish(Position(0, 0), message, QoS.AT_LEAST_ONCE, MIN_FAST_PACKET_ID, None, b"p", 0)
+    assert not taken.may_linger
+    for value, is_urgent in (b"1", False), (b"2", True):
+        appends.add_acknowledgement(value, None, is_urgent=is_urgent)
+    (record,) = appends.take_new()
+    assert not record.may_linger, "it has an urgent one, too"
