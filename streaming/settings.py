@@ -124,8 +124,9 @@ class EngineSettings(RecordLimits):
         (0, HOUR),
     ).default(30 * SECOND)
     lazy_ms: int = Setting(
-        "how long records may wait that nobody waits for, such as acknowledgements of the fast path; their receipts are that "
-        "late; 0 = a micro-batch after the other",
+        "how long records may wait that nobody waits for, such as acknowledgements of the fast path; up to three times as long "
+        "if micro-batches would take more than a quarter of the time; their receipts are that late; 0 = a micro-batch after the "
+        "other",
         (0, MINUTE),
     ).default(SECOND)
     max_offsets_per_trigger: int = Setting(

@@ -6,7 +6,8 @@ the pause is decided here instead:
 1. Micro-batches start no more often than the trigger interval says.
 2. Spark runs no micro-batch without records. After a trigger that ran none, the engine waits beyond that until a record is
    appended (arrivals.py), or for `idle_trigger_interval`. Timers are records, too (session_timers.py).
-3. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045);
+3. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045), or
+   up to three times as old if micro-batches would take more than a quarter of the time (docs/decisions/0058);
 4. but no longer than a quarter of the time since something urgent was heard of. Gateways join wake-ups that follow each other.
 5. A burst that ends the wait of rule 2 or 3 comes in before the micro-batch starts (intake/burst.py).
 """
@@ -32,7 +33,8 @@ _POLL_S: Final = 0.01
 _CLOSED_POLL_S: Final = 0.25
 _LONGEST_HOLD_S: Final = 60.0
 _SHARE: Final = 0.25
-"""See rule 4."""
+"""See rules 3 and 4."""
+_MOST_LAZY: Final = 3
 
 
 class Pace:
@@ -71,14 +73,15 @@ class Pace:
         Returns:
             True if it has waited, and something urgent has come.
         """
-        begins = False
+        begins, took_ms = False, now() - self._started_ms
         is_new, self._batch_id = batch.batch_id != self._batch_id, batch.batch_id
         if due_ms > now():
             self._arrivals.rest((due_ms - now()) / 1_000)
         if is_new and batch.did_something:
             if not batch.left:
                 began_ms = now()
-                begins = self._be_lazy(self._started_ms + self._lazy_ms, now) and now() > began_ms
+                lazy_ms = max(self._lazy_ms, min(int(took_ms / _SHARE), _MOST_LAZY * self._lazy_ms))
+                begins = self._be_lazy(self._started_ms + lazy_ms, now) and now() > began_ms
         else:
             latest_ms = now() + max(self._trigger_interval_ms, self._idle_trigger_interval_ms)
             self._arrivals.wait(batch.end, (latest_ms - now()) / 1_000)

@@ -143,6 +143,14 @@ class TestLaziness:
         """The oldest one may have come as soon as the last micro-batch was planned."""
         assert [self.pause_ms(pace, busy(n), clock) for n in range(3)] == [LAZY_MS - 50] * 3
 
+    @pytest.mark.parametrize(
+        ("batch_ms", "pause_ms"),
+        [(LAZY_MS // 2, LAZY_MS * 3 // 2), (LAZY_MS, 2 * LAZY_MS), (2 * LAZY_MS, LAZY_MS), (3 * LAZY_MS, 0), (9 * LAZY_MS, 0)],
+    )
+    def test_a_long_micro_batch_is_followed_by_a_rest(self, pace: Pace, clock: Clock, batch_ms: int, pause_ms: int) -> None:
+        """At most three times `lazy_ms` from start to start, so that an engine with much to do gets on."""
+        assert self.pause_ms(pace, BUSY, clock, batch_ms=batch_ms) == pause_ms
+
     def test_a_wake_up_ends_the_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         urgency.wakes_at_ms = clock.now_ms + 50 + 7
         assert self.pause_ms(pace, BUSY, clock) == 7
