@@ -137,6 +137,8 @@ class GroupConsumer:
     Args:
         resumes: True = it starts where the group has committed, and at the end of the log without a commit. False = it always
             starts at the end.
+        on_revoke: Called by `poll` when partitions go, after `changes` says so. Another member gets them when it has returned. It
+            must raise nothing.
         on_commit: Gets the offsets of each `commit` and why Kafka has refused them; None = it has accepted them. Called by
             `poll`.
 
@@ -159,11 +161,13 @@ class GroupConsumer:
         fetch_max_wait_ms: int,
         options: Mapping[str, Any],
         resumes: bool,
+        on_revoke: Callable[[], None] = lambda: None,
         on_commit: Callable[[Mapping[int, int], CommitRefused | None], None] = lambda offsets, error: None,
     ) -> None:
         self.changes: deque[PartitionsAssigned | PartitionsRevoked] = deque()
         self._topic = topic
         self._resumes = resumes
+        self._on_revoke = on_revoke
         self._on_commit = on_commit
         self._failures = ClientErrors()
         self._log_throttle = ErrorLogThrottle()
@@ -241,6 +245,7 @@ class GroupConsumer:
     def _revoke(self, client: Any, partitions: list[TopicPartition]) -> None:
         """Notes partitions that go. Called by `poll`."""
         self.changes.append(PartitionsRevoked(frozenset(partition.partition for partition in partitions)))
+        self._on_revoke()
 
     def partition_count(self) -> int:
         """Returns how many partitions the topic has. Blocks for seconds at most. Raises KafkaFailed."""

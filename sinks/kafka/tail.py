@@ -28,6 +28,8 @@ _LAST_COMMIT_S: Final = 5.0
 _LEAVE_S: Final = 2.0
 _NAME_CHECK_HOLDS_S: Final = 10.0
 _UNCERTAIN_BATCHES: Final = 256
+_GIVEN_UP_S: Final = 2.0
+"""So long a partition waits for a late loop before another member gets it; the group waits for this process meanwhile."""
 
 
 class CommandListener(Protocol):
@@ -67,7 +69,8 @@ class KafkaCommandTail:
 
     A partition is announced only when its start position is fixed: the offset that the group has committed, else the end of the
     log. Offsets of records that the listener has carried out are committed about once a second. Partitions move one by one
-    (cooperative rebalancing): a new gateway costs only the devices of the partitions that it gets their connection.
+    (cooperative rebalancing): a new gateway costs only the devices of the partitions that it gets their connection. It gets them
+    when the listener has given them up, so that no two processes connect a device for the same partition.
 
     After `leave` Kafka keeps the partitions of a static member until the session time-out. Nobody reads them until then.
 
@@ -120,6 +123,7 @@ class KafkaCommandTail:
         self._refused: CommitRefused | None = None
         """The reason if Kafka has refused the newest commit."""
         self._owned: set[int] = set()
+        self._has_new_partition = False
         self._uncertain: dict[int, deque[tuple[int, list[Callable[[], None]]]]] = {}
         """By partition: actions that wait for a commit of that offset, the newest `_UNCERTAIN_BATCHES`. Used on the loop only.
 
@@ -197,13 +201,15 @@ class KafkaCommandTail:
         )
 
     def _consume(self) -> None:
-        consumer = self._new_consumer()
+        consumer: GroupConsumer = self._new_consumer(on_revoke=lambda: self._await_given_up(consumer))
         try:
             next_commit = time.monotonic() + _COMMIT_INTERVAL_S
             self._committed, self._commits_under_way, self._refused = {}, 0, None
             while self._is_wanted.is_set() and not self._stopping.is_set():
                 batches = consumer.poll(_POLL_S, _MOST_RECORDS)
-                if self._follow_assignment(consumer):
+                self._follow_assignment(consumer)
+                if self._has_new_partition:
+                    self._has_new_partition = False
                     next_commit = 0.0  # else whoever comes after a short life would begin at the end of the log
                 for partition, records in batches.items():
                     if partition in self._owned and not self._hand_over(partition, records):
@@ -217,9 +223,15 @@ class KafkaCommandTail:
         finally:
             consumer.close()
 
-    def _follow_assignment(self, consumer: GroupConsumer) -> bool:
-        """Reports changes to the listener. Returns True if there is a new partition."""
-        is_new = False
+    def _await_given_up(self, consumer: GroupConsumer) -> None:
+        """Waits until the listener has heard of the changes, as far as its loop is not late."""
+        self._follow_assignment(consumer)
+        has_heard = threading.Event()
+        self._on_loop(has_heard.set)
+        has_heard.wait(_GIVEN_UP_S)
+
+    def _follow_assignment(self, consumer: GroupConsumer) -> None:
+        """Reports changes to the listener."""
         while consumer.changes:
             change = consumer.changes.popleft()
             if isinstance(change, PartitionsAssigned):
@@ -227,11 +239,10 @@ class KafkaCommandTail:
                 self._carried_out |= change.starts
                 self._owned |= partitions
                 self._on_loop(self._assigned, partitions)
-                is_new = True
+                self._has_new_partition = True
             else:
                 self._owned -= change.partitions
                 self._on_loop(self._revoked, change.partitions)
-        return is_new
 
     def _hand_over(self, partition: int, records: list[ConsumedRecord]) -> bool:
         """Gives records to the listener. False: stopping."""

@@ -87,7 +87,9 @@ class Client:
 Outcomes = list[tuple[Mapping[int, int], CommitRefused | None]]
 
 
-def consumer_of(monkeypatch: pytest.MonkeyPatch, *, resumes: bool = True) -> tuple[GroupConsumer, Client, Outcomes]:
+def consumer_of(
+    monkeypatch: pytest.MonkeyPatch, *, resumes: bool = True, on_revoke: Callable[[], None] = lambda: None
+) -> tuple[GroupConsumer, Client, Outcomes]:
     monkeypatch.setattr(group_consumer, "Consumer", Client)
     outcomes: Outcomes = []
     consumer = GroupConsumer(
@@ -99,6 +101,7 @@ def consumer_of(monkeypatch: pytest.MonkeyPatch, *, resumes: bool = True) -> tup
         fetch_max_wait_ms=5,
         options={"auto.offset.reset": "earliest"},
         resumes=resumes,
+        on_revoke=on_revoke,
         on_commit=lambda offsets, error: outcomes.append((offsets, error)),
     )
     return consumer, consumer._client, outcomes
@@ -170,6 +173,13 @@ def test_partitions_that_go_are_noted_however_they_go(monkeypatch: pytest.Monkey
     client.on_revoke(client, [TopicPartition("t", 0), TopicPartition("t", 2)])
     client.on_lost(client, [TopicPartition("t", 1)])
     assert list(consumer.changes) == [PartitionsRevoked(frozenset((0, 2))), PartitionsRevoked(frozenset((1,)))]
+
+
+def test_partitions_go_when_on_revoke_has_returned(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted: list[int] = []
+    consumer, client, _ = consumer_of(monkeypatch, on_revoke=lambda: noted.append(len(consumer.changes)))
+    client.on_revoke(client, [TopicPartition("t", 0)])
+    assert noted == [1]
 
 
 def test_one_poll_returns_records_by_partition_and_no_more_than_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

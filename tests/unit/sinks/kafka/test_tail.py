@@ -23,12 +23,19 @@ class Consumer:
 
     made: list["Consumer"] = []  # noqa: RUF012 - a fresh one for each test
 
-    def __init__(self, topic: str, *, on_commit: Callable[[Mapping[int, int], CommitRefused | None], None], **_: Any) -> None:
+    def __init__(
+        self,
+        topic: str,
+        *,
+        on_revoke: Callable[[], None],
+        on_commit: Callable[[Mapping[int, int], CommitRefused | None], None],
+        **_: Any,
+    ) -> None:
         self.changes: deque[PartitionsAssigned | PartitionsRevoked] = deque()
         self.is_closed = False
         self.polls = 0
         self.stamps: list[str] = []
-        self._on_commit = on_commit
+        self._on_revoke, self._on_commit = on_revoke, on_commit
         self._answers: list[tuple[Mapping[int, int], CommitRefused | None]] = []
         self.made.append(self)
 
@@ -136,6 +143,34 @@ class Losing(Consumer):
         if self.polls == 4:
             self.changes.append(PartitionsRevoked(frozenset((0,))))
         return {0: [record(b"%d" % self.polls, self.polls)]} if self.polls in (3, 4) else {}
+
+
+class GivingUp(Consumer):
+    """Partition 1 comes and both partitions go with the second poll; then the group gives them to another member."""
+
+    heard: list[tuple[str, frozenset[int]]] = []  # noqa: RUF012 - a fresh one for each test
+    listener: "Listener"
+
+    def read(self) -> dict[int, list[ConsumedRecord]]:
+        if self.polls == 2:
+            self.changes += [PartitionsAssigned({1: 0}), PartitionsRevoked(frozenset((0, 1)))]
+            self._on_revoke()
+            self.heard += self.listener.calls
+        return {0: [record(b"%d" % self.polls, self.polls)]}
+
+
+@pytest.mark.usefixtures("quick")
+async def test_another_member_gets_a_partition_when_the_listener_has_given_it_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    listener, reader = Listener(), tail_on(monkeypatch, GivingUp)
+    monkeypatch.setattr(tail, "_GIVEN_UP_S", DEADLINE_S)
+    monkeypatch.setattr(GivingUp, "heard", [])
+    monkeypatch.setattr(GivingUp, "listener", listener, raising=False)
+    reader.start(listener)
+    await until(lambda: GivingUp.heard, "the partitions are given up")
+    await reader.close(5)
+    assert GivingUp.heard == [("assigned", frozenset((0,))), ("assigned", frozenset((1,))), ("revoked", frozenset((0, 1)))]
+    assert listener.calls == GivingUp.heard, "nothing is reported twice"
+    assert listener.read == [b"1"]
 
 
 @pytest.mark.usefixtures("quick")
