@@ -45,7 +45,6 @@ _TICK_MS: Final = 10
 """Resolution of that time: Linux counts it in ticks of its timer."""
 _ENGINE_FOLLOWS_MS: Final = 15_000
 """After session settings have changed in the file, the engine takes them over with one of its next micro-batches."""
-_EVENTS: Final = AppendTopic.EVENTS
 _COMPACTED: Final = (AppendTopic.SUBSCRIPTIONS, AppendTopic.RETAINED)
 _GATEWAY: Final = "gateway"
 """The cause, in the metrics, of an end for which the device is not responsible."""
@@ -88,7 +87,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._tables = tables
         self._look_up = look_up
         self._topics = {
-            _EVENTS: settings.events_topic,
+            AppendTopic.EVENTS: settings.events_topic,
             AppendTopic.UPLINK: settings.uplink_topic,
             AppendTopic.SUBSCRIPTIONS: settings.routing.subscriptions_topic,
             AppendTopic.RETAINED: settings.routing.retained_topic,
@@ -229,7 +228,7 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def append_all(self, socket: DeviceSocket, appends: list[Append]) -> None:
         """Hands records of a connection to Kafka, in their order."""
-        connection = socket.connection
+        connection, topics = socket.connection, self._topics
         is_low_rate = connection.is_low_rate(self.now_ms())
         for append in appends:
             value: bytes | None = append.value
@@ -237,9 +236,8 @@ class Gateway(CommandHost[DeviceSocket]):
                 value = None  # so that compaction forgets the key
             if append.delays_lookups:
                 self._leaving[connection.client_id] += 1
-            topic = self._events_topic if append.topic is _EVENTS else self._topics[append.topic]
-            key, may_linger, done = append.key or connection.key, append.may_linger, partial(self._appended, socket, append)
-            self.append(topic, key, value, append.headers, done, may_linger=may_linger)
+            topic, key, may_linger = topics[append.topic], append.key or connection.key, append.may_linger
+            self.append(topic, key, value, append.headers, partial(self._appended, socket, append), may_linger=may_linger)
             if is_low_rate and not may_linger:
                 self.limits.rate_limiter.appended(1)
                 append.waits_since_s = time.monotonic()
@@ -254,7 +252,7 @@ class Gateway(CommandHost[DeviceSocket]):
             self._ended.not_told(connection.connection_id, connection.key, append.value)
         if append.waits_since_s is not None:
             self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
-        if append.is_urgent and append.topic is _EVENTS:
+        if append.is_urgent and append.topic is AppendTopic.EVENTS:
             self.wake_ups.send()
         socket.feed(connection.confirm, append, failure)
         if append.delays_lookups:  # not before: a mark may follow the end of the connection

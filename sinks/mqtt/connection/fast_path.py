@@ -181,8 +181,6 @@ class WireFastPath:
     _partition: int = -1
     _queued_to: int = -1
     """The field of the same name in the newest OpenFastPath."""
-    _chain: Chain = field(default_factory=Chain)
-    """The chain of `_partition`."""
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
@@ -210,7 +208,7 @@ class WireFastPath:
         chain.handled(offset)
         self.held.forget(partition, chain.last)
         self._awaits_slot = False
-        self._chain, self._partition, self._queued_to = chain, partition, grant.queued_to
+        self._partition, self._queued_to = partition, grant.queued_to
         self._is_open = True  # the last: a router asks for `state` on its own thread
         adopted = self._forget_adopted(partition, grant.adopted, now_ms)
         self.outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
@@ -277,14 +275,14 @@ class WireFastPath:
         """Returns what an offer would lead to now. Safe on any thread."""
         if len(self._resubscribed) > MAX_RESUBSCRIBED:
             return FastPathState.CLOSED
-        if not self._is_open or self.held.offers or self._chain.broken_at is not None:
+        if not self._is_open or self.held.offers or self._chains[self._partition].broken_at is not None:
             return FastPathState.HOLDING
         return FastPathState.OPEN
 
     @property
     def may_wait_for_session(self) -> bool:
         """Returns False if no message waits for what the session does next: each is taken here, or will be."""
-        return self.state is not FastPathState.OPEN or self._chain.after < self._queued_to
+        return self.state is not FastPathState.OPEN or self._chains[self._partition].after < self._queued_to
 
     def offer(
         self, offer: OfferPublish, under_pressure: bool, is_unconfirmed: bool, wall_ms: int, now_ms: int
@@ -304,7 +302,7 @@ class WireFastPath:
             return OfferRefusal.PARTITION
         chain = self._chains.get(partition)
         held = self.held
-        if (chain is not None and offset <= chain.last) or (held.offers and held.is_known(offer)):
+        if (chain is not None and offset <= chain.last) or held.is_known(offer):
             return False
         if under_pressure:
             return OfferRefusal.PRESSURE
@@ -333,7 +331,7 @@ class WireFastPath:
         partition, offset = offer.position
         if not self._is_open or partition != self._partition:
             return OfferHold.CLOSED
-        chain = self._chain
+        chain = self._chains[partition]
         hold = chain.hold(offer.previous) or self._hold(is_unconfirmed)
         if hold is not None:
             return hold
