@@ -31,7 +31,7 @@ _HAND_OVER_MS: Final = 5_000
 """A record may live in its producer for so much longer than an append: in this time the next producer takes over."""
 _SHORTEST_INSPECTION_S: Final = 0.02
 LINGER_S: Final = 0.02
-"""So long a record lingers at most. The engine learns of it later by that, and micro-batches take longer."""
+"""A record lingers for at most this time, by which the engine reads it later. It is short beside a micro-batch."""
 
 
 class AppendFailed(InflightError):

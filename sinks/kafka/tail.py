@@ -29,7 +29,7 @@ _LEAVE_S: Final = 2.0
 _NAME_CHECK_HOLDS_S: Final = 10.0
 _UNCERTAIN_BATCHES: Final = 256
 _GIVEN_UP_S: Final = 2.0
-"""So long a partition waits for a late loop before another member gets it; the group waits for this process meanwhile."""
+"""A late loop delays a partition for at most this time on its way to another member. The group waits for it meanwhile."""
 
 
 class CommandListener(Protocol):
@@ -70,7 +70,7 @@ class KafkaCommandTail:
     A partition is announced only when its start position is fixed: the offset that the group has committed, else the end of the
     log. Offsets of records that the listener has carried out are committed about once a second. Partitions move one by one
     (cooperative rebalancing): a new gateway costs only the devices of the partitions that it gets their connection. It gets them
-    when the listener has given them up, so that no two processes connect a device for the same partition.
+    when the listener has given them up: two processes connect a device for the same partition only if a loop is very late.
 
     After `leave` Kafka keeps the partitions of a static member until the session time-out. Nobody reads them until then.
 

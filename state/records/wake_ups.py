@@ -3,7 +3,7 @@
 The topic has one partition. A record has no key, no headers and no value that means anything: what counts is that it comes. It is
 appended behind the record that it speaks for. A process that has said in its lease that it sends wake-ups (`Lease.wakes`) sends
 one at most every `INTERVAL_MS`; what becomes urgent meanwhile is said at the end of that time. A wake-up that is lost costs
-latency: the engine waits for `engine.lazy_ms` at most.
+latency: the engine waits for three times `engine.lazy_ms` at most.
 """
 
 from typing import Final

@@ -35,6 +35,7 @@ _LONGEST_HOLD_S: Final = 60.0
 _SHARE: Final = 0.25
 """See rules 3 and 4."""
 _MOST_LAZY: Final = 3
+"""See rule 3."""
 
 
 class Pace:
