@@ -21,6 +21,8 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from sinks.host.wire_table import AWAITS_ANSWER, HOLDS_SLOT, WIRE, WireAction, WireEvent, WirePhase
 from state.commands import SendPublish
 from state.model import MAX_PACKET_ID, MIN_FAST_PACKET_ID, Message, PacketId, Position, QoS
@@ -50,8 +52,7 @@ _STEPS: Final = tuple(tuple(_step_of(phase, event) for event in WireEvent) for p
 """The table by phase and event, with the slots that a step takes (1) or frees (-1)."""
 
 
-@dataclass(slots=True, eq=False)
-class FastPublish:
+class FastPublish(msgspec.Struct, eq=False):
     """A message that the fast path has taken.
 
     Attributes:

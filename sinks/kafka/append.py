@@ -184,18 +184,17 @@ class KafkaEventLog:
         partition = self._partitions.get((topic, number))
         if partition is None:
             partition = self._partitions[topic, number] = PartitionAppends(topic=topic, number=number, producer=self._producer)
-        append = PendingAppend(
-            partition=partition, key=key, value=value, headers=headers, done=done, deadline_s=self._loop.time() + self._timeout_s
-        )
+        append = PendingAppend(partition, key, value, headers, done, self._loop.time() + self._timeout_s)
+        if not self._pending:
+            self._idle.clear()
         self._pending += 1
-        self._idle.clear()
         if self._inspection is None:
             self._inspect_later()
         if partition.producer is not self._producer and not partition.sent and not partition.is_suspended:
             partition.producer = self._producer
         if self._producer is None or partition.is_suspended:
             self._refuse(append, AppendFailed("the connection to Kafka is being set up anew after a failure"))
-        elif partition.producer is not self._producer or partition.is_busy:
+        elif partition.is_busy or partition.producer is not self._producer:
             partition.hold_lingering()
             partition.held.append(append)
         elif may_linger:
@@ -267,7 +266,7 @@ class KafkaEventLog:
 
     def _drain(self) -> None:
         self._wake_scheduled = False  # before the queue is emptied: a confirmation that comes meanwhile wakes us once more
-        decided = self._decided
+        decided, observed_topic = self._decided, self._observed_topic
         while decided:
             append, producer, error, broker_ms = decided.popleft()
             partition = append.partition
@@ -276,11 +275,12 @@ class KafkaEventLog:
             if append not in partition.sent:
                 continue  # it was too old, and has failed
             del partition.sent[append]
-            if error is None and broker_ms is not None and partition.topic == self._observed_topic:
-                self._observe(broker_ms, 1_000 * self._age_s(append))
-            failure = None if error is None else _failure(error, error.str())
-            self._tell(append, failure)
-            if failure is not None:
+            if error is None:
+                if partition.topic == observed_topic and broker_ms is not None:
+                    self._observe(broker_ms, 1_000 * self._age_s(append))
+                self._tell(append, None)
+            else:
+                self._tell(append, _failure(error, error.str()))
                 self._fail_held(partition)
             if partition.held or partition.producer is not self._producer:
                 self._move(partition)

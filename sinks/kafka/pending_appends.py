@@ -9,11 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from sinks.kafka.partition_queue import PartitionQueue
 
 
-@dataclass(slots=True, eq=False, kw_only=True)
-class PendingAppend:
+class PendingAppend(msgspec.Struct, eq=False):
     """One append.
 
     Attributes:

@@ -229,7 +229,6 @@ class Gateway(CommandHost[DeviceSocket]):
     def append_all(self, socket: DeviceSocket, appends: list[Append]) -> None:
         """Hands records of a connection to Kafka, in their order."""
         connection, topics = socket.connection, self._topics
-        is_low_rate = connection.is_low_rate(self.now_ms())
         for append in appends:
             value: bytes | None = append.value
             if not value and append.topic in _COMPACTED:
@@ -238,12 +237,14 @@ class Gateway(CommandHost[DeviceSocket]):
                 self._leaving[connection.client_id] += 1
             topic, key, may_linger = topics[append.topic], append.key or connection.key, append.may_linger
             self.append(topic, key, value, append.headers, partial(self._appended, socket, append), may_linger=may_linger)
-            if is_low_rate and not may_linger:
+            if not may_linger and connection.is_low_rate(self.now_ms()):
                 self.limits.rate_limiter.appended(1)
                 append.waits_since_s = time.monotonic()
 
     def _appended(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         connection, failure = socket.connection, ReasonCode.SUCCESS
+        if error is None and append.may_linger and connection.settle(append):
+            return
         if error is not None:
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY
         if append.is_farewell and error is None:
@@ -369,7 +370,6 @@ class Gateway(CommandHost[DeviceSocket]):
         if (
             socket is None
             or connection is None
-            or not self.lease.holds()
             or connection.client_id != client_id
             or connection.connection_id != offer.connection_id
         ):

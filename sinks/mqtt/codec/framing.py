@@ -62,71 +62,78 @@ def check_first_byte(first_byte: int) -> None:
     raise ProtocolViolation(f"a client may not send packets of type {first_byte >> 4}", reason_code=ReasonCode.PROTOCOL_ERROR)
 
 
+def _decode_length(buffer: bytearray, start: int) -> tuple[int, int] | None:
+    """Returns a Remaining Length and how many bytes it has; None = there are more to come. Raises ProtocolViolation."""
+    length = 0
+    for index, digit in enumerate(buffer[start : start + _MAX_LENGTH_BYTES]):
+        length |= (digit & 0x7F) << (7 * index)
+        if digit < 0x80:
+            if index and digit == 0:
+                raise ProtocolViolation(
+                    "Remaining Length not in its shortest form [MQTT-1.5.5-1]", reason_code=ReasonCode.MALFORMED_PACKET
+                )
+            return length, 1 + index
+    if len(buffer) - start < _MAX_LENGTH_BYTES:
+        return None
+    raise ProtocolViolation("Remaining Length of more than four bytes", reason_code=ReasonCode.MALFORMED_PACKET)
+
+
 class FrameBuffer:
     """Takes bytes and gives whole packets.
 
-    Args:
+    Attributes:
         max_packet_size_bytes: The limit for a packet in bytes, fixed header included.
+        size_bytes: Bytes that were received and not yet returned as packets.
     """
 
-    __slots__ = ("_buffer", "_position", "max_packet_size_bytes")
+    __slots__ = ("_buffer", "_position", "max_packet_size_bytes", "size_bytes")
 
     def __init__(self, max_packet_size_bytes: int) -> None:
         self._buffer = bytearray()
         self._position = 0
         self.max_packet_size_bytes = max_packet_size_bytes
-
-    def __len__(self) -> int:
-        """Returns the number of bytes that were received and not yet returned as packets."""
-        return len(self._buffer) - self._position
+        self.size_bytes = 0
 
     def feed(self, data: bytes) -> None:
         if self._position:
             del self._buffer[: self._position]
             self._position = 0
         self._buffer += data
+        self.size_bytes += len(data)
 
     def clear(self) -> None:
         self._buffer.clear()
-        self._position = 0
+        self._position = self.size_bytes = 0
 
     @property
     def is_qos2_next(self) -> bool:
         """The next packet is a PUBLISH of QoS 2, or a PUBREL."""
-        if not len(self):
+        if not self.size_bytes:
             return False
         first_byte = self._buffer[self._position]
         return first_byte == PUBREL or first_byte & 0xF6 == PUBLISH | 0x04
 
     @property
     def is_disconnect_next(self) -> bool:
-        return len(self) > 0 and self._buffer[self._position] == DISCONNECT
+        return self.size_bytes > 0 and self._buffer[self._position] == DISCONNECT
 
     def next_packet(self) -> tuple[bytes, int] | None:
         """Returns the next whole packet and where its body starts in it; None = feed more bytes first.
 
         Raises ProtocolViolation (0x81, 0x82, 0x95). The buffer cannot be used after that.
         """
-        buffer, start = self._buffer, self._position
-        received = len(buffer) - start
+        buffer, start, received = self._buffer, self._position, self.size_bytes
         if received < 1:
             return None
         check_first_byte(buffer[start])
-        length = 0
-        for index in range(_MAX_LENGTH_BYTES):
-            if index + 1 >= received:
+        if received < 2:
+            return None
+        length, body_start = buffer[start + 1], 2
+        if length >= 0x80:
+            if (decoded := _decode_length(buffer, start + 1)) is None:
                 return None
-            digit = buffer[start + 1 + index]
-            length |= (digit & 0x7F) << (7 * index)
-            if digit < 0x80:
-                break
-        else:
-            raise ProtocolViolation("Remaining Length of more than four bytes", reason_code=ReasonCode.MALFORMED_PACKET)
-        if index and digit == 0:
-            raise ProtocolViolation(
-                "Remaining Length not in its shortest form [MQTT-1.5.5-1]", reason_code=ReasonCode.MALFORMED_PACKET
-            )
-        body_start = 2 + index
+            length, length_bytes = decoded
+            body_start = 1 + length_bytes
         size = body_start + length
         if size > self.max_packet_size_bytes:
             raise ProtocolViolation(
@@ -136,8 +143,8 @@ class FrameBuffer:
             return None
         end = start + size
         packet = bytes(memoryview(buffer)[start:end])
-        if end == len(buffer):
+        if received == size:
             self.clear()  # a silent device holds no memory
         else:
-            self._position = end
+            self._position, self.size_bytes = end, received - size
         return packet, body_start

@@ -41,6 +41,7 @@ BRIDGE_BIT: Final = 0x80
 
 _LEVELS: Final = {"MQTT": PROTOCOL_LEVEL, "MQIsdp": PROTOCOL_LEVEL_3_1}
 _QOS: Final = tuple(QoS)
+_TOO_SHORT: Final = "the packet ends too early"
 _RETURN_CODES: Final[dict[int, int]] = {
     ReasonCode.SUCCESS: 0,
     ReasonCode.UNSUPPORTED_PROTOCOL_VERSION: 1,
@@ -79,7 +80,11 @@ class _BodyReader:
         return self._take(1)[0]
 
     def uint16(self) -> int:
-        return int.from_bytes(self._take(2), "big")
+        data, position = self._data, self._position
+        if position + 2 > len(data):
+            raise _malformed(_TOO_SHORT)
+        self._position = position + 2
+        return data[position] << 8 | data[position + 1]
 
     def binary(self) -> bytes:
         return self._take(self.uint16())
@@ -100,7 +105,8 @@ class _BodyReader:
         return packet_id
 
     def rest(self) -> bytes:
-        return self._take(len(self._data) - self._position)
+        position, self._position = self._position, len(self._data)
+        return self._data[position:]
 
     def end(self) -> None:
         if not self.at_end:
@@ -109,7 +115,7 @@ class _BodyReader:
     def _take(self, size: int) -> bytes:
         end = self._position + size
         if end > len(self._data):
-            raise _malformed("the packet ends too early")
+            raise _malformed(_TOO_SHORT)
         taken = self._data[self._position : end]
         self._position = end
         return taken

@@ -1,10 +1,10 @@
 """The records of one connection on their way into the log, and the answers that wait for them."""
 
-from dataclasses import InitVar, dataclass, field
-from enum import Enum, auto
-from itertools import takewhile
-from operator import attrgetter
+from dataclasses import dataclass, field
+from enum import IntEnum, auto
 from typing import Final
+
+import msgspec
 
 from sinks.host.outbox import FastPublish
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
@@ -20,10 +20,9 @@ _ANSWER_BYTES: Final = 256
 """The same of an answer that waits."""
 _MAX_JOINED_BYTES: Final = 8_192
 """A record of this size takes nothing more in: Reason Strings of acknowledgements may be long."""
-_IS_FREE: Final = attrgetter("is_free")
 
 
-class AppendTopic(Enum):
+class AppendTopic(IntEnum):
     """The topic of a record."""
 
     EVENTS = auto()
@@ -32,8 +31,7 @@ class AppendTopic(Enum):
     RETAINED = auto()
 
 
-@dataclass(slots=True, eq=False)
-class Answer:
+class Answer(msgspec.Struct, eq=False):
     """An encoded packet that waits for its turn. It does not hold the records that it answers.
 
     Attributes:
@@ -48,11 +46,11 @@ class Answer:
     unconfirmed: int = 1
 
 
-@dataclass(slots=True, eq=False)
-class Append:
+class Append(msgspec.Struct, eq=False):
     """A record for Kafka, and the answer that its confirmation sets free.
 
     Attributes:
+        answer_data: the packet of `answer`.
         key: None = the client's.
         holds_back: nothing more of the device is worked off until this is confirmed.
         second: another record that the same packet makes. The answer waits for both.
@@ -69,7 +67,7 @@ class Append:
     """
 
     value: bytes
-    answer_data: InitVar[bytes | None] = None
+    answer_data: bytes | None = None
     headers: list[tuple[str, bytes]] | None = None
     topic: AppendTopic = AppendTopic.EVENTS
     key: bytes | None = None
@@ -87,12 +85,14 @@ class Append:
     joined: list[bytes] | None = None
     waits_since_s: float | None = None
 
-    def __post_init__(self, answer_data: bytes | None) -> None:
-        if answer_data is not None:
-            self.answer = Answer(answer_data, counts=self.counts)
-        self.size_bytes = len(self.value)
+    def __post_init__(self) -> None:
+        if self.answer_data is not None:
+            self.answer = Answer(self.answer_data, counts=self.counts)
+        size_bytes = len(self.value)
         if self.headers is not None:
-            self.size_bytes += sum(_HEADER_BYTES + len(name) + len(header) for name, header in self.headers)
+            for name, header in self.headers:
+                size_bytes += _HEADER_BYTES + len(name) + len(header)
+        self.size_bytes = size_bytes
 
     @property
     def may_linger(self) -> bool:
@@ -238,15 +238,19 @@ class AppendQueue:
 
     def take_answers(self, into: list[bytes]) -> None:
         """Move the answers whose turn has come to the end of a list."""
-        if not self._answers or not self._answers[0].is_free:
-            return
-        free = list(takewhile(_IS_FREE, self._answers))
-        del self._answers[: len(free)]
-        for answer in free:
+        taken = 0
+        for answer in self._answers:
+            if not answer.is_free:
+                break
+            taken += 1
             self.unanswered -= answer.counts
-            self.unwritten_bytes -= len(answer.data)
-            self._total.release(_ANSWER_BYTES + len(answer.data))
+            size_bytes = len(answer.data)
+            self.unwritten_bytes -= size_bytes
+            self._total.release(_ANSWER_BYTES + size_bytes)
             into.append(answer.data)
+        if not taken:
+            return
+        del self._answers[:taken]
         if self._is_full:
             self._resume_if_there_is_room()
 

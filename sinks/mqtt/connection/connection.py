@@ -62,6 +62,7 @@ OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
 _NO_APPENDS: Final[list[Append]] = []
+_OPENS_OR_CLOSES: Final = (CloseConnection, AcceptConnection)
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +118,7 @@ class WireConnection:
 
     @property
     def _is_filled_while_blocked(self) -> bool:
-        return self._deadlines.taken_ms is not None and len(self._frames) >= _BLOCKED_BYTES
+        return self._deadlines.taken_ms is not None and self._frames.size_bytes >= _BLOCKED_BYTES
 
     def is_low_rate(self, now_ms: int) -> bool:
         """The device is connected and sends little, so others are slowed down for it. See AdaptiveRateLimiter."""
@@ -132,27 +133,30 @@ class WireConnection:
         return device.fast_path.state
 
     def _effects(self, requests: tuple[Request, ...] = ()) -> Effects:
-        written, records, device, rates = self._output.packets, self._records, self._device, self._rates
-        deadline_ms, write = self._handshake.deadline_ms, b""
-        if device is not None:
-            next_ms = self._deadlines.next_ms(rates.paused_until_ms)
-            deadline_ms = next_ms if deadline_ms is None else min(next_ms, deadline_ms)
-        if written and (self._handshake.is_answerable or self.phase is Phase.CLOSED):
+        written, records, device, phase = self._output.packets, self._records, self._device, self.phase
+        deadline_ms, write, held_bytes = self._handshake.deadline_ms, b"", self._frames.size_bytes
+        if written and (self._handshake.is_answerable or phase is Phase.CLOSED):
             write = written[0] if len(written) == 1 else b"".join(written)
             written.clear()
-        held_bytes, stops_reading = len(self._frames), records.stops_reading
-        if device is not None or stops_reading:
-            is_filled = held_bytes >= _BLOCKED_BYTES and (
-                self._deadlines.taken_ms is not None
-                or (self.phase is Phase.ANSWERED and held_bytes >= self._frames.max_packet_size_bytes)
-            )
-            wants_data = not (stops_reading or is_filled) and rates.paused_until_ms is None
+        wants_data = not records.stops_reading
+        if device is None:
+            is_filled = held_bytes >= self._frames.max_packet_size_bytes
+            wants_data = wants_data and (phase is Phase.AWAITING_CONNECT or not is_filled)
         else:
-            wants_data = self.phase is Phase.AWAITING_CONNECT or held_bytes < self._frames.max_packet_size_bytes
-        if device is not None:
+            paused_until_ms = self._rates.paused_until_ms
+            next_ms = self._deadlines.next_ms(paused_until_ms)
+            deadline_ms = next_ms if deadline_ms is None else min(next_ms, deadline_ms)
+            if paused_until_ms is not None or (held_bytes >= _BLOCKED_BYTES and self._is_filled(held_bytes)):
+                wants_data = False
             held_bytes += device.outbox.held_bytes + device.fast_path.held.size_bytes
         appends = records.take_new() if records.new else _NO_APPENDS
-        return Effects(write, appends, requests, wants_data, deadline_ms, self.phase is Phase.CLOSED, held_bytes)
+        return Effects(write, appends, requests, wants_data, deadline_ms, phase is Phase.CLOSED, held_bytes)
+
+    def _is_filled(self, held_bytes: int) -> bool:
+        """Returns True if enough of an accepted device waits here."""
+        if self._deadlines.taken_ms is not None:
+            return True
+        return self.phase is Phase.ANSWERED and held_bytes >= self._frames.max_packet_size_bytes
 
     # --- CONNECT: 1. read it, 2. register, 3. wait for the turn, 4. log in, 5. tell the engine, 6. CONNACK ----------------------
 
@@ -187,7 +191,7 @@ class WireConnection:
     def _read_connect(self, data: bytes, now_ms: int) -> Effects:
         frames, handshake, output = self._frames, self._handshake, self._output
         try:
-            if not len(frames):
+            if not frames.size_bytes:
                 check_first_bytes(data)
             frames.feed(data)
             packet = frames.next_packet()
@@ -338,7 +342,7 @@ class WireConnection:
             status = self._order.status_of(command.sequence, code)
             if status is CommandStatus.NEW:
                 self.counters.commands_applied += 1
-                if self._device is None or isinstance(command, CloseConnection | AcceptConnection):
+                if self._device is None or isinstance(command, _OPENS_OR_CLOSES):
                     requests = self._open_or_close(command, now_ms) or requests
                 else:
                     self._device.apply(command, now_ms)
@@ -390,6 +394,18 @@ class WireConnection:
             device.take_offers(now_ms)
 
     # --- from Kafka -------------------------------------------------------------------------------------------------------------
+
+    def settle(self, append: Append) -> bool:
+        """Handles that Kafka has a record that nobody waits for (`Append.may_linger`).
+
+        Returns:
+            False if anything may follow, and nothing is done: then call `confirm`.
+        """
+        device, records = self._device, self._records
+        if device is None or device.fast_path.held.offers or records.stops_reading or self._ending.pending is not None:
+            return False
+        records.settle(append, confirmed=True)
+        return True
 
     def confirm(self, append: Append, failure: ReasonCode, now_ms: int) -> Effects:
         """Kafka has the record (SUCCESS), or will never have it; then failure is what the device is told."""
@@ -488,18 +504,19 @@ class WireConnection:
                     return
                 if self.phase is Phase.ANSWERED and frames.is_qos2_next:
                     return
-                if len(frames) and not rates.may_read(now_ms):
-                    return
-                packet = frames.next_packet()
+                packet = None
+                if frames.size_bytes:
+                    if not rates.may_read(now_ms):
+                        return
+                    packet = frames.next_packet()
                 if packet is None:
                     if ending.peer_gone:
                         self._end(_PEER_CLOSED)
                     return
-                excess = rates.read(*packet, is_v5=is_v5)
+                parts_bytes, excess = rates.parts.measure(*packet, is_v5=is_v5)
                 answers = device.outbox.answers
                 disconnect = device.read(*packet, excess, now_ms)
-                if device.outbox.answers != answers:
-                    rates.give_back(packet[0])
+                rates.count(packet[0], parts_bytes, is_expected=device.outbox.answers != answers)
                 if disconnect is not None:
                     self._on_disconnect(disconnect)
         except ProtocolViolation as violation:

@@ -24,7 +24,9 @@ Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import FastPublish, Outbox
@@ -135,14 +137,14 @@ class Chain:
         self.after = max(self.after, offset)
 
 
-class TakenOffer(NamedTuple):
+class TakenOffer(msgspec.Struct, frozen=True):
     """An offer that was taken. Append `sent`, and write `publish` when that is confirmed."""
 
     publish: FastPublish
     sent: FastSent
 
 
-class _Unadopted(NamedTuple):
+class _Unadopted(msgspec.Struct, frozen=True):
     """A message that was sent here and whose FastSent no grant has confirmed as read.
 
     Attributes:

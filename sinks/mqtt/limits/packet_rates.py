@@ -10,7 +10,7 @@ import math
 from typing import Final
 
 from sinks.mqtt.limits.adaptive_rate import SMALLEST_SHARE, AdaptiveRateLimiter
-from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, Excess, PacketParts
+from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, PacketParts
 from sinks.mqtt.limits.settings import DeviceLimits, Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
@@ -71,7 +71,11 @@ class PacketRates:
         limiter, share = self._limiter, 1.0
         if limiter is not None:
             share = limiter.packet_share
-            if self._ends_turn(now_ms):
+            # By the clock, because uvloop's time does not change within an iteration of the loop.
+            if now_ms != self._turn_ms:
+                self._turn_ms, self._in_turn = now_ms, 0
+            self._in_turn += 1
+            if self._in_turn > _PACKETS_IN_A_TURN:
                 self.paused_until_ms = now_ms + _TURN_MS
                 return False
         packets_ms, bytes_ms = self._packets.ready_ms(now_ms, share), self._bytes.ready_ms(now_ms, share)
@@ -81,33 +85,24 @@ class PacketRates:
         self._counters.limits_reached[Limit.PACKET_RATE if packets_ms >= bytes_ms else Limit.BYTE_RATE] += 1
         return False
 
-    def _ends_turn(self, now_ms: int) -> bool:
-        """Counts packets by the clock, because uvloop's time does not change within an iteration of the loop."""
-        if now_ms != self._turn_ms:
-            self._turn_ms, self._in_turn = now_ms, 0
-        self._in_turn += 1
-        return self._in_turn > _PACKETS_IN_A_TURN
+    def count(self, packet: bytes, parts_bytes: int, *, is_expected: bool) -> None:
+        """Counts a packet that `may_read` has admitted.
 
-    def read(self, packet: bytes, body_start: int, *, is_v5: bool) -> Excess | None:
-        """Counts a packet that `may_read` has admitted. Returns and raises as `PacketParts.measure`."""
-        parts_bytes, excess = self.parts.measure(packet, body_start, is_v5=is_v5)
-        packets = 1 + parts_bytes // PARTS_LIKE_A_PACKET_BYTES
+        Args:
+            parts_bytes: The size that `PacketParts.measure` has found.
+            is_expected: True for an acknowledgement that was waited for. Only its properties count.
+        """
+        packets, size_bytes = parts_bytes // PARTS_LIKE_A_PACKET_BYTES, 0
+        if not is_expected:
+            packets, size_bytes = packets + 1, len(packet)
+        elif not packets:
+            return
         self._packets.consume(packets)
-        self._bytes.consume(len(packet))
-        seconds = self._seconds(packets, len(packet))
+        self._bytes.consume(size_bytes)
+        seconds = self._seconds(packets, size_bytes)
         self._used_s = min(self._used_s + seconds, _MOST_USED_S)
         if self._limiter is not None and self._used_s > SMALLEST_SHARE:
             self._limiter.used(seconds)
-        return excess
-
-    def give_back(self, packet: bytes) -> None:
-        """Returns the cost of an expected acknowledgement. The cost of its properties stays."""
-        self._packets.consume(-1)
-        self._bytes.consume(-len(packet))
-        seconds = self._seconds(1, len(packet))
-        if self._limiter is not None and self._used_s > SMALLEST_SHARE:
-            self._limiter.used(-seconds)
-        self._used_s -= seconds
 
     def _seconds(self, packets: int, size_bytes: int) -> float:
         """Returns how long this takes at the full rates."""

@@ -33,7 +33,7 @@ def test_a_packet_may_arrive_byte_by_byte() -> None:
         assert frames.next_packet() is None
     frames.feed(big[-1:])
     assert frames.next_packet() == (big, 3)
-    assert len(frames) == 0
+    assert frames.size_bytes == 0
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,12 @@
 """sinks.mqtt.connection.fast_path: accepted offers on the wire and in the records of a connection."""
 
+from sinks.mqtt.connection.fast_path import OfferHold
+from sinks.mqtt.connection.phases import CloseReason
 from state.commands import CloseFastPath, SendPublish, SendPubRel, WithdrawPublish
 from state.events import ConnectionLost, FastPathClosed, FastSent, PubAckReceived
 from state.model import QoS, ReasonCode, Routing
 from state.records.routing import encode_routing
-from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
+from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected, send_publish
 from tests.unit.sinks.mqtt.connection.offers import FIRST, SECOND, grant, granted, holds, offer, refusals, send_slow, sent
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
@@ -276,3 +278,56 @@ class TestUrgency:
         assert self.urgent(harness, ack(0x50, 9)) == [True]
         assert self.urgent(harness, ack(0x62, 9)) == [True]
         assert self.urgent(harness, publish("t", first_byte=0x34, packet_id=1, v5=b"")) == [True]
+
+
+class TestAnAcknowledgementThatNobodyWaitsFor:
+    """Its confirmation takes a shorter way (`WireConnection.settle`), unless something follows from it."""
+
+    def test_nothing_follows_from_it(self) -> None:
+        harness = acknowledged()
+        (record,) = harness.waiting
+        assert record.may_linger
+        assert harness.connection.settle(record)
+        harness.waiting.clear()
+        harness.feed("resume")
+        assert (harness.effects.write, harness.effects.appends, harness.wants_data) == (b"", [], True)
+
+    def test_it_frees_room_for_what_the_device_has_sent(self) -> None:
+        harness = acknowledged(max_unconfirmed_appends=1)
+        assert harness.send(PINGREQ) == b""
+        assert not harness.wants_data
+        (record,) = harness.waiting
+        assert not harness.connection.settle(record)
+        harness.confirm(record)
+        assert harness.output() == PINGRESP
+        assert harness.wants_data
+
+    def test_it_lets_a_connection_go(self) -> None:
+        harness = acknowledged()
+        harness.feed("close_gracefully", CloseReason("it stops", "gateway", ReasonCode.SERVER_SHUTTING_DOWN), 0)
+        record, farewell = harness.waiting
+        harness.confirm(farewell)
+        assert not harness.connection.is_closed
+        assert not harness.connection.settle(record)
+        harness.confirm(record)
+        assert harness.connection.is_closed
+
+    def test_an_offer_may_wait_for_it(self) -> None:
+        harness = acknowledged(max_unconfirmed_appends=1)
+        offer(harness, 6)
+        assert harness.counters.offers_held == {OfferHold.UNCONFIRMED: 1}
+        (record,) = harness.waiting
+        assert not harness.connection.settle(record)
+        harness.confirm(record)
+        assert harness.settle() == b""
+        harness.confirming = True
+        assert harness.settle() == sent(SECOND)
+
+
+def acknowledged(**settings: int) -> Harness:
+    """A connection with a message of the fast path that the device has acknowledged; Kafka has not confirmed that."""
+    harness = granted(**settings)
+    assert offer(harness, 5) == sent(FIRST)
+    harness.confirming = False
+    assert harness.send(ack(0x40, FIRST)) == b""
+    return harness
