@@ -75,7 +75,10 @@ def read_records(
         .load()
         for topic in (settings.topics.events, settings.topics.messages)
     )
-    return _in_few_tasks(events.union(messages), spark)
+    context = spark.sparkContext
+    if not (context.master or "").startswith("local"):
+        return events.union(messages)  # on a cluster each partition keeps its task, where a consumer of it is cached
+    return in_few_tasks(events, messages, max(1, context.defaultParallelism // SLOTS_OF_A_PROCESSOR))
 
 
 def source_records(records: DataFrame, settings: PipelineSettings) -> DataFrame:
@@ -205,16 +208,13 @@ def _for_each_recipient(records: DataFrame, settings: PipelineSettings) -> DataF
     return records.withColumn("one", F.explode_outer(F.when(names_several, named))).withColumns(columns).drop("one")
 
 
-def _in_few_tasks(records: DataFrame, spark: SparkSession) -> DataFrame:
-    """Lets a task read several of Kafka's partitions on one machine: one task for each processor, which is half of the slots.
+def in_few_tasks(events: DataFrame, messages: DataFrame, tasks: int) -> DataFrame:
+    """Returns the records of both, read in so many tasks. Each task makes the code of its expressions anew.
 
-    Each task makes the code of its expressions anew (docs/decisions/0054-bursts.md). On a cluster each partition keeps its task,
-    where a consumer of it is cached.
+    A task reads neighbouring partitions, so those of the events are brought together first. Otherwise half of the tasks would
+    read no messages, and a burst would wait for the others (docs/decisions/0054-bursts.md).
     """
-    context = spark.sparkContext
-    if not (context.master or "").startswith("local"):
-        return records
-    return records.coalesce(max(1, context.defaultParallelism // SLOTS_OF_A_PROCESSOR))
+    return events.coalesce(max(1, tasks // 2)).union(messages).coalesce(tasks)
 
 
 def _selection(topic: str, partitions: int | None) -> dict[str, str]:
