@@ -176,3 +176,25 @@ class TestWakeUps:
         assert site.gateway.counters.offers_taken == 1
         assert self.awaken(site, Offers(here=[("another", offer)])) == 1
         site.gateway.stop()
+
+
+async def test_an_offer_that_finds_the_lease_expired_is_not_taken() -> None:
+    site = Site()
+    socket, transport = await site.connected()
+    connection_id = socket.connection.connection_id
+    grant = OpenFastPath(connection_id, 0, 2, after=Position(0, 4), is_snapshot=True, subscriptions=())
+    site.gateway.commands(0, [encode_command_batch(CommandBatch(client_id="c1", commands=(grant,)))])
+    site.gateway.lease._holds_until_ms = 0
+    offer = OfferPublish(
+        connection_id=connection_id,
+        position=Position(0, 5),
+        previous=4,
+        timestamp_ms=time.time_ns() // 1_000_000,
+        headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"1")),
+    )
+    site.gateway.offers(Offers(here=[("c1", offer)]), 0)
+    counters = site.gateway.counters
+    assert (counters.offers_taken, counters.offers_ignored) == (0, 1)
+    assert transport.is_closed
+    assert site.gateway.connections == {}
+    site.gateway.stop()
