@@ -30,8 +30,6 @@ from state.model import ClientId
 from state.records.commands import decode_command_batch
 
 _log: Final = structlog.get_logger(__name__)
-_ANSWERS: Final = (AcceptConnection, CloseConnection)
-"""The engine's answers to a CONNECT."""
 
 
 class HostCounters(Protocol):
@@ -197,7 +195,7 @@ class CommandHost(ABC, Generic[C]):
                 if isinstance(command, OfferPublish):
                     self._offered(client_id, command)
                     continue
-                if isinstance(command, _ANSWERS):
+                if isinstance(command, AcceptConnection | CloseConnection):
                     self._answered(command.connection_id)
                 if isinstance(command, CloseConnection):
                     self._ids.rise_above(command.newest_connection_id)

@@ -243,7 +243,7 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def _appended(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         connection, failure = socket.connection, ReasonCode.SUCCESS
-        if error is None and append.may_linger and connection.settle(append):
+        if error is None and connection.settle(append):
             return
         if error is not None:
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY

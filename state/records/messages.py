@@ -267,20 +267,14 @@ def headers_fault(headers: Sequence[HeaderLike], *, max_bytes: int, max_routing_
         max_bytes: Names, values and `HEADER_BYTES` for each header.
         max_routing_keys: Keys in CC and BCC together.
     """
-    size, has_copies = HEADER_BYTES * len(headers), False
-    for header in headers:
-        name = header.key
-        size += (len(name) if name.isascii() else len(name.encode())) + len(header.value or b"")
-        has_copies = has_copies or name in _COPIES
+    size = sum([header_bytes(header.key, header.value) for header in headers])
     if size > max_bytes:
         return (
             f"the headers have {size} bytes, each one counted with its name, its value and {HEADER_BYTES} bytes, and there are "
             f"{len(headers)}: {max_bytes} bytes are allowed"
         )
-    if not has_copies:
-        return None
     last = {header.key: header.value or b"" for header in headers if header.key in _COPIES}
-    if (keys := sum(len(keys_in(value)) for value in last.values())) > max_routing_keys:
+    if last and (keys := sum(len(keys_in(value)) for value in last.values())) > max_routing_keys:
         return f"{' and '.join(last)} name {keys} routing keys: {max_routing_keys} are allowed (engine.max_routing_keys)"
     return None
 

@@ -43,7 +43,6 @@ from state.records.subscriptions import SubscriptionList, encode_subscriptions
 _REFUSED_FROM: Final = 0x80
 """Reason codes from this one on refuse a message."""
 _ACKNOWLEDGEMENTS: Final = (PubAck, PubRec, PubRel, PubComp)
-_WITH_REASON: Final = (PubAck, PubRec)
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +115,7 @@ class AcceptedDevice:
             packet, body_start, filters, is_refused = excess
         decoded = self._output.codec.decode(packet, body_start)
         if isinstance(decoded, _ACKNOWLEDGEMENTS):
-            reason = decoded.reason if isinstance(decoded, _WITH_REASON) else ""
+            reason = decoded.reason if isinstance(decoded, PubAck | PubRec) else ""
             self._acknowledged(packet[0], decoded.packet_id, now_ms, decoded.reason_code, reason)
             return None
         self._counters.packets_received[type(decoded).__name__] += 1

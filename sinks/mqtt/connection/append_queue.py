@@ -50,7 +50,7 @@ class Append(msgspec.Struct, eq=False):
     """A record for Kafka, and the answer that its confirmation sets free.
 
     Attributes:
-        answer_data: the packet of `answer`.
+        answer_data: the packet that `answer` is made of. None afterwards, because the answer may be replaced.
         key: None = the client's.
         holds_back: nothing more of the device is worked off until this is confirmed.
         second: another record that the same packet makes. The answer waits for both.
@@ -87,7 +87,7 @@ class Append(msgspec.Struct, eq=False):
 
     def __post_init__(self) -> None:
         if self.answer_data is not None:
-            self.answer = Answer(self.answer_data, counts=self.counts)
+            self.answer, self.answer_data = Answer(self.answer_data, counts=self.counts), None
         size_bytes = len(self.value)
         if self.headers is not None:
             for name, header in self.headers:

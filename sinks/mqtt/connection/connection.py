@@ -62,7 +62,6 @@ OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
 _NO_APPENDS: Final[list[Append]] = []
-_OPENS_OR_CLOSES: Final = (CloseConnection, AcceptConnection)
 
 
 @dataclass(slots=True, eq=False)
@@ -342,7 +341,7 @@ class WireConnection:
             status = self._order.status_of(command.sequence, code)
             if status is CommandStatus.NEW:
                 self.counters.commands_applied += 1
-                if self._device is None or isinstance(command, _OPENS_OR_CLOSES):
+                if self._device is None or isinstance(command, CloseConnection | AcceptConnection):
                     requests = self._open_or_close(command, now_ms) or requests
                 else:
                     self._device.apply(command, now_ms)
@@ -399,10 +398,12 @@ class WireConnection:
         """Handles that Kafka has a record that nobody waits for (`Append.may_linger`).
 
         Returns:
-            False if anything may follow, and nothing is done: then call `confirm`.
+            False if it is another one, or anything may follow, and nothing is done: then call `confirm`.
         """
         device, records = self._device, self._records
-        if device is None or device.fast_path.held.offers or records.stops_reading or self._ending.pending is not None:
+        if not append.may_linger or device is None or records.stops_reading:
+            return False
+        if device.fast_path.held.offers or self._ending.pending is not None:
             return False
         records.settle(append, confirmed=True)
         return True

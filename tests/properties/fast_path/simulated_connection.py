@@ -168,7 +168,7 @@ class SimulatedConnection:
 
     def _confirm(self) -> None:
         append, error = self._landed.popleft()
-        if error is None and append.may_linger and self.real.settle(append):
+        if error is None and self.real.settle(append):
             return
         self._feed(self.real.confirm, append, ReasonCode.SUCCESS if error is None else ReasonCode.SERVER_BUSY)
 

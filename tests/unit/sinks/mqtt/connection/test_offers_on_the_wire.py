@@ -292,6 +292,15 @@ class TestAnAcknowledgementThatNobodyWaitsFor:
         harness.feed("resume")
         assert (harness.effects.write, harness.effects.appends, harness.wants_data) == (b"", [], True)
 
+    def test_a_record_that_a_message_waits_for_does_not_take_it(self) -> None:
+        harness = granted()
+        harness.confirming = False
+        offer(harness, 5)
+        (record,) = harness.waiting
+        assert not harness.connection.settle(record)
+        harness.confirm(record)
+        assert harness.output() == sent(FIRST)
+
     def test_it_frees_room_for_what_the_device_has_sent(self) -> None:
         harness = acknowledged(max_unconfirmed_appends=1)
         assert harness.send(PINGREQ) == b""
