@@ -50,6 +50,9 @@ _UNCONFIRMED_POLL_S: Final = 0.02
 _MOST_RECORDS: Final = 500
 _REST_S: Final = 0.005
 """A client that subscribes meanwhile gets what was published since the rest began, although it came before its SUBSCRIBE."""
+_BUSY_REST_S: Final = 0.05
+_BUSY_RECORDS: Final = 25
+"""After a poll with so many records, and less than a full one, the rest is the longer one."""
 _RESTART_PAUSE_S: Final = 1.0
 _ANSWER_S: Final = 10.0
 _BARRIER_S: Final = 10.0
@@ -241,6 +244,7 @@ class _Routing:
         self._sources = self._describe()
         self._positions: dict[Partition, int] = {}
         self._generation = tables.generation
+        self._is_busy = False
         self._check_again_s = time.monotonic() + _CHECK_S
         self._count_again_s = 0.0
         self.consumer = SourceConsumer(
@@ -259,6 +263,7 @@ class _Routing:
         self._topics.check()
         self._rest()
         batches = self.consumer.poll(_UNCONFIRMED_POLL_S if self._writer.has_unconfirmed else _POLL_S, _MOST_RECORDS)
+        self._is_busy = _BUSY_RECORDS <= sum(map(len, batches.values())) < _MOST_RECORDS
         if batches:
             self._route(batches)
         else:
@@ -279,7 +284,7 @@ class _Routing:
     def _rest(self) -> None:
         """Lets publications gather while nobody subscribes to anything, because a barrier for each costs more than its match."""
         if self.consumer.owned and not self._writer.has_unconfirmed and not self._reader.has_subscriptions:
-            self._reader.await_subscriptions(_REST_S)
+            self._reader.await_subscriptions(_BUSY_REST_S if self._is_busy else _REST_S)
 
     def _route(self, batches: dict[Partition, list[ConsumedRecord]]) -> None:
         ends = {partition: records[-1].offset + 1 for partition, records in batches.items()}
