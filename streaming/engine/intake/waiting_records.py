@@ -4,7 +4,8 @@ Batches are not parsed (record_log.py), so 20,000 small records are measured in 
 """
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from kafka import TopicPartition
@@ -15,6 +16,8 @@ from streaming.engine.intake.record_sizes import BatchFacts, batches
 
 _WAIT_S: Final = 0.5
 """A partition without an answer for so long counts as silent."""
+_ENDS_MS: Final = 2_000
+"""kafka-python asks a former leader for the ends again and again in this time."""
 _CHUNKS: Final = 1_024
 """A full micro-batch has at most about so many chunks."""
 
@@ -36,14 +39,14 @@ class WaitingRecords:
 
     def ends(self, topic: str, partitions: list[int]) -> dict[int, int]:
         """Returns the offset after the last record of each partition."""
-        with self._in_use:
-            found = self._connected().consumer.end_offsets([TopicPartition(topic, number) for number in partitions])
+        with self._client() as fetches:
+            found = fetches.consumer.end_offsets([TopicPartition(topic, number) for number in partitions], timeout_ms=_ENDS_MS)
             return {partition.partition: end for partition, end in found.items()}
 
     def measure(self, topic: str, number: int, offset: int) -> list[Chunk]:
         """Returns the sizes of some records from that offset on; empty when none came. The first chunk may begin before it."""
-        with self._in_use:
-            fetches, partition = self._connected(), TopicPartition(topic, number)
+        with self._client() as fetches:
+            partition = TopicPartition(topic, number)
             fetches.consumer.assign([partition])
             fetches.consumer.seek(partition, offset)
             answers = (data for found, data in fetches.wait(_WAIT_S) if found == partition)
@@ -54,17 +57,28 @@ class WaitingRecords:
     def close(self) -> None:
         with self._in_use:
             self._closed = True
-            if self._fetches is not None:
-                self._fetches.close()
+            self._disconnect()
 
-    def _connected(self) -> RawFetches:
-        if self._closed:
-            raise RuntimeError("closed")
-        if self._fetches is None:
-            self._fetches = RawFetches(
-                self._options, client_id="inflight-engine-sizes", bootstrap_timeout_ms=2_000, fetch_max_wait_ms=10
-            )
-        return self._fetches
+    @contextmanager
+    def _client(self) -> Iterator[RawFetches]:
+        """Yields the client. After a failure the next one is new: an old one may ask a former leader for five minutes."""
+        with self._in_use:
+            if self._closed:
+                raise RuntimeError("closed")
+            if self._fetches is None:
+                self._fetches = RawFetches(
+                    self._options, client_id="inflight-engine-sizes", bootstrap_timeout_ms=2_000, fetch_max_wait_ms=10
+                )
+            try:
+                yield self._fetches
+            except BaseException:
+                self._disconnect()
+                raise
+
+    def _disconnect(self) -> None:
+        fetches, self._fetches = self._fetches, None
+        if fetches is not None:
+            fetches.close()
 
 
 def chunks(found: Iterable[BatchFacts], *, chunk_bytes: int) -> list[Chunk]:

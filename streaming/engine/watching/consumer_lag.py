@@ -21,6 +21,8 @@ LagObserver: TypeAlias = Callable[[Mapping[str, int], Mapping[str, int]], None]
 
 _ANSWER_S: Final = 10.0
 """An older answer says nothing about Kafka now."""
+_ENDS_MS: Final = 2_000
+"""After this the clients connect again. Those of kafka-python ask a former leader without a pause, and learn of no other one."""
 
 
 class ConsumerLag(KafkaPoller):
@@ -76,8 +78,10 @@ class ConsumerLag(KafkaPoller):
 
     def _poll(self, client: Any) -> None:
         stable, newest = client
-        watermarks = newest.end_offsets(self._partitions)  # first: what is confirmed between the two questions is not held back
-        ends = stable.end_offsets(self._partitions)
+        watermarks = newest.end_offsets(
+            self._partitions, timeout_ms=_ENDS_MS
+        )  # first: what is confirmed between the two questions is not held back
+        ends = stable.end_offsets(self._partitions, timeout_ms=_ENDS_MS)
         self._answered_s = self._clock_s()
         later = {partition: max(offset, ends[partition]) for partition, offset in watermarks.items()}
         self._on_lag(waiting(later, self._end), waiting(watermarks, by_topic(ends)))
