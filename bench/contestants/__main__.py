@@ -41,15 +41,11 @@ With --routing devices publish to each other instead, at QoS 1 (bench/contestant
 """
 
 import argparse
-import contextlib
 import os
 import resource
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeVar
@@ -58,84 +54,23 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.contestants.contestant import Contestant
-from bench.contestants.entrants import CONTESTANTS, INFLIGHT, Entrant, contestants, other_version, variant
+from bench.contestants.entrants import CONTESTANTS, INFLIGHT, contestants, other_version, variant
 from bench.contestants.hour import Hour, spend
-from bench.contestants.measurements import START, Extent, Figure, Measurements, Stage, stages
+from bench.contestants.measurements import Extent, Stage, stages
 from bench.contestants.picture import draw
 from bench.contestants.processor_time import ProcessorTime
-from bench.contestants.routing import RoutingExtent, RoutingMeasurements, routing_stages
+from bench.contestants.routing import RoutingExtent, routing_stages
 from bench.contestants.tables import Results, Run, show
-from bench.contestants.time_limit import TimeLimit
+from bench.contestants.turns import Plan, measure
 from inflight.local.errors import MissingPrerequisite
-from state.errors import InflightError
 
 RESULTS = Path(__file__).parents[1] / "results" / "contestants.json"
 ROUTING_RESULTS = RESULTS.with_name("contestants_routing.json")
 T = TypeVar("T")
-_READY_S = 60.0
 _LOOK_S = 1.0
 _WIDTH = 150
 """Width in columns of the tables in a file."""
 _FILES = 20_000
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """Says how to measure each contestant in each turn. settings: for Inflight. minutes: the limit for one contestant."""
-
-    extent: Extent | RoutingExtent
-    stages: Sequence[Stage]
-    settings: list[str]
-    minutes: float
-
-
-def measure(entrant: Entrant, run: Run, plan: Plan, bar: Progress) -> None:
-    """Measures one contestant once. After an error a stage has the measurements up to it, and the next stage goes on."""
-    limit = TimeLimit(60 * plan.minutes)
-    task = bar.add_task("", total=sum(len(stage.parts) for stage in plan.stages))
-    errors: list[str] = []
-
-    def begin(step: str) -> None:
-        bar.update(task, description=f"{run.title}, turn {run.turn}: {step}")
-
-    for stage in plan.stages:
-        if stage.with_standby and not entrant.kind.has_standby:
-            run.figures |= {part: Figure(note="has no standby") for part in stage.parts}
-        else:
-            try:
-                _measure_stage(entrant, run, plan, stage, limit, begin)
-            except (InflightError, OSError, RuntimeError, subprocess.SubprocessError) as error:
-                missing = [part for part in stage.parts if part not in run.figures]
-                errors.append(f"no {', '.join(missing)}: {type(error).__name__}: {error}")
-        bar.advance(task, len(stage.parts))
-    run.error = "; ".join(errors)
-    begin("failed" if errors else "done")
-
-
-def _measure_stage(entrant: Entrant, run: Run, plan: Plan, stage: Stage, limit: TimeLimit, begin: Callable[[str], None]) -> None:
-    begin("starts")
-    with tempfile.TemporaryDirectory(prefix="inflight-bench-") as name, contextlib.ExitStack() as stack:
-        with limit.step():
-            began_s = time.monotonic()
-            contestant = stack.enter_context(entrant.make(Path(name), plan.settings, standby=stage.with_standby))
-            if not stage.with_standby:
-                run.figures.setdefault(START, Figure(values={"start_s": time.monotonic() - began_s}))
-            parts = _parts(contestant, plan.extent, stack)
-        for part in stage.parts:
-            begin(part)
-            with limit.step():
-                run.figures[part] = parts[part]()
-
-
-def _parts(
-    contestant: Contestant, extent: Extent | RoutingExtent, stack: contextlib.ExitStack
-) -> dict[str, Callable[[], Figure]]:
-    if isinstance(extent, RoutingExtent):
-        return RoutingMeasurements(contestant, extent).parts()
-    backend = stack.enter_context(contestant.backend())
-    backend.line(_READY_S)
-    return Measurements(contestant, backend, extent).parts()
 
 
 def chosen(every: Sequence[Stage], words: Sequence[str]) -> list[Stage]:
@@ -267,6 +202,8 @@ def main() -> None:
     hour: Hour = arguments.slow_hour
     default = ROUTING_RESULTS if arguments.routing else RESULTS
     output = arguments.output or (default if hour is Hour.PLAIN else default.with_stem(f"{default.stem}_{hour}"))
+    for entrant in entrants:
+        entrant.prepare()
     allow_files()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with spend(hour), Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:

@@ -1,6 +1,7 @@
 """Names who takes part in a run: the contestants, and variants of Inflight: other settings, or another version."""
 
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,16 @@ class Entrant:
         if self.checkout is not None:
             return Inflight(directory, [*settings, *self.settings], standby=standby, checkout=self.checkout)
         return self.kind(directory, [*settings, *self.settings], standby=standby)
+
+    def prepare(self) -> None:
+        """Has `inflight jars` prepare quick starts, so that no version starts without what the others have.
+
+        Raises:
+            subprocess.CalledProcessError: Its standard error has the reason.
+        """
+        if issubclass(self.kind, Inflight):
+            python = sys.executable if self.checkout is None else str(self.checkout / ".venv" / "bin" / "python")
+            subprocess.run([python, "-m", "inflight", "jars"], cwd=self.checkout, stdout=subprocess.DEVNULL, check=True)
 
 
 def contestants(text: str) -> list[Entrant]:
