@@ -78,9 +78,8 @@ class ConsumerLag(KafkaPoller):
 
     def _poll(self, client: Any) -> None:
         stable, newest = client
-        watermarks = newest.end_offsets(
-            self._partitions, timeout_ms=_ENDS_MS
-        )  # first: what is confirmed between the two questions is not held back
+        # First the watermarks: what is confirmed between the two questions is not held back.
+        watermarks = newest.end_offsets(self._partitions, timeout_ms=_ENDS_MS)
         ends = stable.end_offsets(self._partitions, timeout_ms=_ENDS_MS)
         self._answered_s = self._clock_s()
         later = {partition: max(offset, ends[partition]) for partition, offset in watermarks.items()}
