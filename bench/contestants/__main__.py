@@ -43,6 +43,7 @@ With --routing devices publish to each other instead, at QoS 1 (bench/contestant
 import argparse
 import os
 import resource
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -202,8 +203,11 @@ def main() -> None:
     hour: Hour = arguments.slow_hour
     default = ROUTING_RESULTS if arguments.routing else RESULTS
     output = arguments.output or (default if hour is Hour.PLAIN else default.with_stem(f"{default.stem}_{hour}"))
-    for entrant in entrants:
-        entrant.prepare()
+    try:
+        for entrant in entrants:
+            entrant.prepare()
+    except subprocess.CalledProcessError:
+        sys.exit(f"`inflight jars` has failed, see above; run `make setup jars` in the checkout of {entrant.title}")
     allow_files()
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with spend(hour), Progress(*columns, console=Console(stderr=True), refresh_per_second=1) as bar:

@@ -1,7 +1,6 @@
 """Names who takes part in a run: the contestants, and variants of Inflight: other settings, or another version."""
 
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from bench.contestants.inflight import Inflight
 from bench.contestants.mosquitto import MosquittoInMemory, MosquittoPersistent
 from bench.contestants.rabbitmq import RabbitMq
 from bench.contestants.sink import Sink
+from inflight.demo.up import python_of
 
 INFLIGHT = "inflight"
 RABBITMQ = "rabbitmq"
@@ -50,8 +50,8 @@ class Entrant:
             subprocess.CalledProcessError: Its standard error has the reason.
         """
         if issubclass(self.kind, Inflight):
-            python = sys.executable if self.checkout is None else str(self.checkout / ".venv" / "bin" / "python")
-            subprocess.run([python, "-m", "inflight", "jars"], cwd=self.checkout, stdout=subprocess.DEVNULL, check=True)
+            command = [str(python_of(self.checkout)), "-m", "inflight", "jars"]
+            subprocess.run(command, cwd=self.checkout, stdout=subprocess.DEVNULL, check=True)
 
 
 def contestants(text: str) -> list[Entrant]:
@@ -77,7 +77,7 @@ def other_version(text: str) -> Entrant:
     checkout = Path(rest).absolute()
     if not name or name in CONTESTANTS or not rest:
         raise ValueError(f"{text!r} is not NAME:DIRECTORY with a name of its own; example: before:../before")
-    if not (checkout / ".venv" / "bin" / "python").exists():
+    if not python_of(checkout).exists():
         raise ValueError(f"{rest} has no .venv; run `make setup jars` there")
     commit = subprocess.run(
         ["git", "rev-parse", "--short", "HEAD"],

@@ -1,4 +1,4 @@
-"""Runs the measurements: each contestant with a start of its own for each stage, or all of them started together."""
+"""Measures a contestant in a turn, with a start of its own for each stage."""
 
 import contextlib
 import subprocess

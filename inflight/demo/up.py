@@ -19,6 +19,11 @@ class UpFailed(InflightError):
     """`inflight up` ended before it was ready."""
 
 
+def python_of(checkout: Path | None) -> Path:
+    """Returns the interpreter of a checkout after `make setup`; None = this one."""
+    return Path(sys.executable) if checkout is None else checkout / ".venv" / "bin" / "python"
+
+
 class UpProcess:
     """Starts `inflight up` without the console on entry, waits until a device can connect, stops it with SIGINT on exit.
 
@@ -53,8 +58,7 @@ class UpProcess:
         return tail(self.data_dir / "logs" / f"{part}.log")
 
     def __enter__(self) -> Self:
-        python = sys.executable if self._checkout is None else str(self._checkout / ".venv" / "bin" / "python")
-        command = [python, "-m", "inflight", "up", "--data-dir", str(self.data_dir)]
+        command = [str(python_of(self._checkout)), "-m", "inflight", "up", "--data-dir", str(self.data_dir)]
         command += ["--mqtt-port", "0", "--kafka-port", "0", "--set", "console.port=-1", *self._options]
         self._process = subprocess.Popen(
             bound_to_parent(command),
