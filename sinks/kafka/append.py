@@ -30,8 +30,10 @@ _RESTART_PAUSE_S: Final = 1.0
 _HAND_OVER_MS: Final = 5_000
 """A record may live in its producer for so much longer than an append: in this time the next producer takes over."""
 _SHORTEST_INSPECTION_S: Final = 0.02
-LINGER_S: Final = 0.02
-"""A record lingers for at most this time, by which the engine reads it later. It is short beside a micro-batch."""
+_TIMER_STEP_S: Final = 0.001
+"""uvloop's clock has whole milliseconds."""
+LINGER_S: Final = 0.05
+"""A record lingers for at most this time, by which the engine reads it later: short beside a micro-batch."""
 
 
 class AppendFailed(InflightError):
@@ -200,12 +202,38 @@ class KafkaEventLog:
         elif may_linger:
             partition.lingering.append(append)
             if self._linger_timer is None:
-                self._linger_timer = self._loop.call_later(LINGER_S, self._send_all_lingering)
+                self._linger_timer = self._loop.call_later(LINGER_S, self._send_due_lingering)
         elif partition.lingering:
-            partition.lingering.append(append)
-            self._send_lingering(partition)
+            self._send_with_lingering(append)
         else:
             self._send_single(append)
+
+    def _send_with_lingering(self, append: PendingAppend) -> None:
+        """Sends a record first, and then what lingers: a broker answers one request of a connection after the other.
+
+        Behind what lingers with the same key it stays in its order.
+        """
+        partition = append.partition
+        if any(one.key == append.key for one in partition.lingering):
+            partition.lingering.append(append)
+        else:
+            self._send_single(append)
+        self._send_lingering(partition)
+
+    def _send_due_lingering(self) -> None:
+        """Sends what no record of its partition has followed for so long, and leaves partitions that have a later one."""
+        assert self._loop is not None
+        self._linger_timer, ages_s = None, []
+        for partition in self._partitions.values():
+            if not partition.lingering:
+                continue
+            age_s = self._age_s(partition.lingering[0])
+            if age_s >= LINGER_S - _TIMER_STEP_S:
+                self._send_lingering(partition)
+            else:
+                ages_s.append(age_s)
+        if ages_s:
+            self._linger_timer = self._loop.call_later(LINGER_S - max(ages_s), self._send_due_lingering)
 
     def _send_all_lingering(self) -> None:
         self._linger_timer = None

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -25,6 +26,7 @@ class Sent:
 
     def __init__(self, partition: int, value: bytes, answer: Answer, in_group: bool) -> None:
         self.partition, self.value, self.in_group = partition, value, in_group
+        self.at_s = asyncio.get_running_loop().time()
         self._answer: Answer | None = answer
 
     def answer(self, error: KafkaError | None = None, broker_ms: int | None = None) -> None:
@@ -149,17 +151,22 @@ async def test_more_than_five_waiting_records_are_sent_as_a_group(producer: Fake
 
 
 class Lingering:
-    """Appends to the one partition of `leases`: those named with a small letter may linger."""
+    """Appends to the one partition of `leases`: those named with a small letter may linger.
 
-    def __init__(self, log: KafkaEventLog) -> None:
+    Args:
+        key: Returns the key of a record by its name.
+    """
+
+    def __init__(self, log: KafkaEventLog, key: Callable[[str], bytes] = lambda name: b"k") -> None:
         self.log = log
+        self.key = key
         self.outcomes: dict[bytes, Exception | None] = {}
 
     def append(self, names: str) -> None:
         for name in names:
             value = name.encode()
             done = partial(self.outcomes.__setitem__, value)
-            self.log.append("leases", b"k", value, None, done, may_linger=name.islower())
+            self.log.append("leases", self.key(name), value, None, done, may_linger=name.islower())
 
 
 @pytest.fixture
@@ -189,6 +196,26 @@ async def test_what_lingers_is_sent_with_the_next_record_in_its_order(producer: 
 
 
 @pytest.mark.usefixtures("never_over")
+async def test_what_lingers_does_not_delay_a_record_of_another_key(producer: FakeProducer) -> None:
+    appends = Lingering(await started("leases"), key=lambda name: name.lower().encode())
+    appends.append("abC")
+    assert producer.values() == [b"C", b"a", b"b"]
+    producer.answer_all()
+    await asyncio.sleep(0)
+    appends.append("dEeE")
+    assert producer.values()[3:] == [b"E", b"d", b"e", b"E"], "the records of a key stay in their order"
+    producer.answer_all()
+    await asyncio.sleep(0)
+    appends.append("abcdeF")
+    assert producer.values()[7:] == [b"F"], "too many linger to follow one by one: they wait for it"
+    producer.answer_all()
+    await asyncio.sleep(0)
+    assert producer.values()[8:] == [b"a", b"b", b"c", b"d", b"e"]
+    producer.answer_all()
+    await appends.log.close(1)
+
+
+@pytest.mark.usefixtures("never_over")
 async def test_many_that_linger_are_sent_as_a_group(producer: FakeProducer) -> None:
     appends = Lingering(await started("leases"))
     appends.append("abcdeF")
@@ -214,6 +241,19 @@ async def test_what_lingers_is_sent_after_a_while_by_itself(producer: FakeProduc
     await until(lambda: appends.outcomes, "it is confirmed")
     assert took[0] <= asyncio.get_running_loop().time() - began_s - LINGER_S, "lingering is not Kafka's time"
     assert lingered_s > LINGER_S / 2
+    await appends.log.close(1)
+
+
+async def test_each_partition_lingers_for_its_own_time(producer: FakeProducer) -> None:
+    appends, began_s = Appends(await started()), []
+    for partition, value in (0, b"first"), (1, b"second"):
+        began_s.append(asyncio.get_running_loop().time())
+        appends.append(partition, value, may_linger=True)
+        await asyncio.sleep(LINGER_S / 2)
+    await until(lambda: len(producer.sent) == 2, "both are sent")
+    assert [sent.at_s - at_s > LINGER_S - 0.005 for sent, at_s in zip(producer.sent, began_s, strict=True)] == [True, True]
+    producer.answer_all()
+    await appends.confirmed(b"first", b"second")
     await appends.log.close(1)
 
 
