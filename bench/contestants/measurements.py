@@ -53,7 +53,8 @@ class Figure(msgspec.Struct, kw_only=True):
     values: messages_per_s; p50_ms, p99_ms of the part; duplicates; late_ms, the delay of the message that was sent latest.
     messages: the number of messages or connections for the processor time. cpu_s: of the contestant, by process, until it is at
     rest. generator_cpu_s: of the load generator. wall_s: the time until the last message or connection. busy: the share of the
-    usable cores in use meanwhile. note: the reason if there are no values.
+    usable cores in use meanwhile. stolen: the share of their time that the host of a virtual machine gave to others. note: the
+    reason if there are no values.
     """
 
     values: dict[str, float] = {}
@@ -62,6 +63,7 @@ class Figure(msgspec.Struct, kw_only=True):
     generator_cpu_s: dict[str, float] = {}
     wall_s: float = 0.0
     busy: float = 0.0
+    stolen: float = 0.0
     note: str = ""
 
     @property
@@ -188,7 +190,8 @@ class Measurements:
             time.sleep(_IDLE_TIMES * self._extent.seconds)
             seconds, cpu_s = spent.wall_s(), spent.spent()
             cores = sum(cpu_s.values()) / seconds
-            figure = Figure(cpu_s=cpu_s, wall_s=seconds, busy=spent.busy(), values={"seconds": seconds, "cores": cores})
+            figure = Figure(cpu_s=cpu_s, wall_s=seconds, busy=spent.busy(), stolen=spent.stolen())
+            figure.values = {"seconds": seconds, "cores": cores}
             self._send(devices, devices, counted=False)  # ends the devices
             fleet.result(devices, "messages")
         return figure
@@ -239,7 +242,7 @@ class Measurements:
             come_back(self._contestant, self._backend, min(DEVICES, self._extent.devices), self._extent.patience_s)
         )
         note = "" if "p50_s" in values else "no message arrived"
-        return Figure(values=values, wall_s=spent.wall_s(), busy=spent.busy(), note=note)
+        return Figure(values=values, wall_s=spent.wall_s(), busy=spent.busy(), stolen=spent.stolen(), note=note)
 
     def _subscribed(self, devices: int, expected: int, qos: int) -> Fleet:
         """Starts devices that subscribe, if the contestant needs it."""
@@ -258,6 +261,6 @@ class Measurements:
         self._contestant.await_rest(self._extent.patience_s)
 
     def _figure(self, spent: ProcessorTime, messages: int) -> Figure:
-        wall_s, busy = spent.wall_s(), spent.busy()
+        wall_s, busy, stolen = spent.wall_s(), spent.busy(), spent.stolen()
         self._rest()
-        return Figure(messages=messages, cpu_s=spent.spent(), wall_s=wall_s, busy=busy)
+        return Figure(messages=messages, cpu_s=spent.spent(), wall_s=wall_s, busy=busy, stolen=stolen)

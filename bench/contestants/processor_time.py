@@ -75,13 +75,25 @@ class ProcessorTime:
 
     def busy(self) -> float:
         """Returns the share of the cores that this process may use that was in use until now, 0 … 1."""
-        idle, everything = (now - before for now, before in zip(_core_times(), self._cores, strict=True))
+        idle, _, everything = self._since()
         return 1 - idle / everything if everything > 0 else 0.0
 
+    def stolen(self) -> float:
+        """Returns the share of the time of these cores that the host of a virtual machine gave to others until now, 0 … 1."""
+        _, stolen, everything = self._since()
+        return stolen / everything if everything > 0 else 0.0
 
-def _core_times() -> tuple[float, float]:
-    """Returns the idle seconds and all seconds of the cores that this process may use."""
+    def _since(self) -> Iterator[float]:
+        return (now - before for now, before in zip(_core_times(), self._cores, strict=True))
+
+
+def _core_times() -> tuple[float, float, float]:
+    """Returns the idle seconds, the stolen seconds and all seconds of the cores that this process may use."""
     allowed = os.sched_getaffinity(0)
     cores = [times for number, times in enumerate(psutil.cpu_times(percpu=True)) if number in allowed]
     # The fields behind the eighth, the time of guests, are within `user`.
-    return sum(core.idle + core.iowait for core in cores), sum(sum(core[:8]) for core in cores)
+    return (
+        sum(core.idle + core.iowait for core in cores),
+        sum(core.steal for core in cores),
+        sum(sum(core[:8]) for core in cores),
+    )

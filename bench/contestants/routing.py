@@ -155,7 +155,7 @@ class RoutingMeasurements:
             fleet.warm_up(part.rate)
             spent = ProcessorTime(self._contestant.processes)
             routed = fleet.publish(part.count)
-            wall_s, busy = spent.wall_s(), spent.busy()
+            wall_s, busy, stolen = spent.wall_s(), spent.busy(), spent.stolen()
             self._contestant.await_rest(patience_s)
             values = {name: float(value) for name, value in msgspec.structs.asdict(routed).items() if name != "cpu_s"}
             return Figure(
@@ -165,4 +165,5 @@ class RoutingMeasurements:
                 generator_cpu_s={"devices": routed.cpu_s},
                 wall_s=wall_s,
                 busy=busy,
+                stolen=stolen,
             )
