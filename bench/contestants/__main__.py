@@ -167,6 +167,12 @@ def main() -> None:
     parser.add_argument("--rates", type=numbers, default=[200, 1_000], help="messages a second, by commas")
     parser.add_argument("--patience", type=float, default=300.0, help="seconds for each step")
     parser.add_argument("--minutes", type=float, default=5.5, help="the most that a contestant may take in a turn")
+    parser.add_argument(
+        "--attempts",
+        type=positive,
+        default=1,
+        help="the most for a part that the host of a virtual machine disturbs; not for cold bursts, new sessions and kills",
+    )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
     parser.add_argument("--output", type=Path, help=f"default: in {RESULTS.parent.name}/, named after --routing and --slow-hour")
     parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the results as well, .svg or .png")
@@ -193,7 +199,13 @@ def main() -> None:
     )
     every = routing_stages(extent) if isinstance(extent, RoutingExtent) else stages(extent)
     try:
-        plan = Plan(extent=extent, stages=chosen(every, arguments.parts), settings=arguments.set, minutes=arguments.minutes)
+        plan = Plan(
+            extent=extent,
+            stages=chosen(every, arguments.parts),
+            settings=arguments.set,
+            minutes=arguments.minutes,
+            attempts=arguments.attempts,
+        )
     except ValueError as error:
         parser.error(str(error))
     try:

@@ -20,6 +20,8 @@ from bench.contestants.coming_back import DEVICES, come_back
 from bench.contestants.contestant import PREFIX, Contestant
 from bench.contestants.processor_time import ProcessorTime
 
+_MOST_STOLEN = 0.005
+"""A p99 is decided by 1 % of the messages."""
 _IDLE_TIMES = 2
 """How much longer the part without work is than one of the rates."""
 
@@ -53,8 +55,9 @@ class Figure(msgspec.Struct, kw_only=True):
     values: messages_per_s; p50_ms, p99_ms of the part; duplicates; late_ms, the delay of the message that was sent latest.
     messages: the number of messages or connections for the processor time. cpu_s: of the contestant, by process, until it is at
     rest. generator_cpu_s: of the load generator. wall_s: the time until the last message or connection. busy: the share of the
-    usable cores in use meanwhile. stolen: the share of their time that the host of a virtual machine gave to others. note: the
-    reason if there are no values.
+    usable cores in use meanwhile. stolen: the share of their time that the host of a virtual machine gave to others.
+    attempts: how often it was measured; this is the measurement with the least time stolen. note: the reason if there are no
+    values.
     """
 
     values: dict[str, float] = {}
@@ -64,11 +67,16 @@ class Figure(msgspec.Struct, kw_only=True):
     wall_s: float = 0.0
     busy: float = 0.0
     stolen: float = 0.0
+    attempts: int = 1
     note: str = ""
 
     @property
     def cpu_ms_per_message(self) -> float:
         return 1_000 * sum(self.cpu_s.values()) / self.messages if self.messages else 0.0
+
+    @property
+    def is_disturbed(self) -> bool:
+        return self.stolen > _MOST_STOLEN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +85,11 @@ class Stage:
 
     parts: Sequence[str]
     with_standby: bool = False
+
+
+def is_repeatable(part: str) -> bool:
+    """Returns False for what a start has only once: first bursts, new sessions, and a kill."""
+    return not part.startswith("kill_") and not part.endswith(("_cold", "_new"))
 
 
 START = "start"

@@ -14,8 +14,6 @@ from bench.contestants.measurements import START, Figure
 from bench.contestants.routing import RoutingExtent
 
 _MOST_BUSY = 0.1
-_MOST_STOLEN = 0.005
-"""1 % of a p99 is 0.2 s of a rate of 20 s."""
 _CPU = "cpu_ms"
 """The processor time of one message, which is in every figure that counts messages."""
 _KEYS = {
@@ -241,8 +239,10 @@ def _remarks(results: Results) -> Iterator[str]:
         for part, figure in run.figures.items():
             if figure.note:
                 yield f"{where}: no {part}: {figure.note}"
-            if figure.stolen > _MOST_STOLEN:
+            if figure.is_disturbed:
                 yield f"{where}: {part}: the host of this machine gave {100 * figure.stolen:.1f} % of its time to others"
+            if figure.attempts > 1:
+                yield f"{where}: {part}: the least disturbed of {figure.attempts} measurements"
             if lost := figure.values.get("lost"):
                 yield f"{where}: {part}: {lost:,.0f} messages did not arrive"
             if duplicates := figure.values.get("duplicates"):
