@@ -143,6 +143,8 @@ class KafkaEventLog:
         self._wake_scheduled = False
         self._inspection: asyncio.TimerHandle | None = None
         self._linger_timer: asyncio.TimerHandle | None = None
+        self._first_lingering: deque[PendingAppend] = deque()
+        """The oldest of each partition that lingers, oldest first, and some that do not any more."""
         self._pending = 0
         self._replacement: asyncio.Task[None] | None = None
         self._idle = asyncio.Event()
@@ -200,6 +202,8 @@ class KafkaEventLog:
             partition.hold_lingering()
             partition.held.append(append)
         elif may_linger:
+            if not partition.lingering:
+                self._first_lingering.append(append)
             partition.lingering.append(append)
             if self._linger_timer is None:
                 self._linger_timer = self._loop.call_later(LINGER_S, self._send_due_lingering)
@@ -221,19 +225,20 @@ class KafkaEventLog:
         self._send_lingering(partition)
 
     def _send_due_lingering(self) -> None:
-        """Sends what no record of its partition has followed for so long, and leaves partitions that have a later one."""
+        """Sends what no record of its partition has followed for so long."""
         assert self._loop is not None
-        self._linger_timer, ages_s = None, []
-        for partition in self._partitions.values():
-            if not partition.lingering:
-                continue
-            age_s = self._age_s(partition.lingering[0])
-            if age_s >= LINGER_S - _TIMER_STEP_S:
-                self._send_lingering(partition)
-            else:
-                ages_s.append(age_s)
-        if ages_s:
-            self._linger_timer = self._loop.call_later(LINGER_S - max(ages_s), self._send_due_lingering)
+        self._linger_timer = None
+        while self._first_lingering:
+            append = self._first_lingering[0]
+            lingering = append.partition.lingering
+            is_lingering = bool(lingering) and lingering[0] is append  # it may have been sent with a later record
+            left_s = LINGER_S - self._age_s(append)
+            if is_lingering and left_s > _TIMER_STEP_S:
+                self._linger_timer = self._loop.call_later(left_s, self._send_due_lingering)
+                return
+            self._first_lingering.popleft()
+            if is_lingering:
+                self._send_lingering(append.partition)
 
     def _send_all_lingering(self) -> None:
         self._linger_timer = None

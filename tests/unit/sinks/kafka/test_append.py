@@ -257,6 +257,20 @@ async def test_each_partition_lingers_for_its_own_time(producer: FakeProducer) -
     await appends.log.close(1)
 
 
+async def test_what_lingers_after_an_earlier_one_was_sent_has_its_own_time(producer: FakeProducer) -> None:
+    appends = Lingering(await started("leases"))
+    appends.append("a")
+    await asyncio.sleep(LINGER_S / 2)
+    began_s = asyncio.get_running_loop().time()
+    appends.append("Bc")
+    await until(lambda: len(producer.sent) == 3, "all are sent")
+    assert producer.values() == [b"a", b"B", b"c"]
+    assert producer.sent[2].at_s - began_s > LINGER_S - 0.005
+    producer.answer_all()
+    await until(lambda: len(appends.outcomes) == 3, "all are confirmed")
+    await appends.log.close(1)
+
+
 @pytest.mark.usefixtures("never_over")
 async def test_closing_sends_what_lingers(producer: FakeProducer) -> None:
     appends = Lingering(await started("leases"))
