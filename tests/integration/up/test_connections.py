@@ -50,11 +50,15 @@ def test_no_connect_is_refused_whatever_the_one_before_asked_for(up: SharedUp) -
 @both_versions
 def test_who_leaves_without_suback_has_subscribed(up: SharedUp, level: int) -> None:
     """A new session, and nobody waits for it."""
-    name = f"hasty-{level}"
-    with WireDevice(up.mqtt, name, level) as device:
-        device.send(packet(0x82, b"\x00\x09" + b"\x00" * (level == 5), text(f"{name}/t"), b"\x01") + b"\xe0\x00")
-        suback = b"\x90\x04\x00\x09\x00\x01" if level == 5 else b"\x90\x03\x00\x09\x01"
-        assert device.rest() in (b"", suback), "a gateway need not read both at once"
+    suback = b"\x90\x04\x00\x09\x00\x01" if level == 5 else b"\x90\x03\x00\x09\x01"
+    for attempt in range(5):  # a gateway need not read both packets at once
+        name = f"hasty-{level}-{attempt}"
+        with WireDevice(up.mqtt, name, level) as device:
+            device.send(packet(0x82, b"\x00\x09" + b"\x00" * (level == 5), text(f"{name}/t"), b"\x01") + b"\xe0\x00")
+            received = device.rest()
+        if received != suback:
+            break
+    assert received == b""
     with WireDevice(up.mqtt, f"{name}-pub", level, expiry_s=None) as publisher:
         v5 = b"" if level == 5 else None
         publisher.send(publish(f"{name}/t", b"p", first_byte=0x32, packet_id=1, v5=v5))
