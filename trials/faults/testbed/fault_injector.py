@@ -72,11 +72,17 @@ class FaultInjector:
     async def _for_a_while(fault: Fault, begin: Callable[[], None], end: Callable[[], None]) -> float:
         """Returns when it began."""
         blocks = fault.kind in (Kind.FULL_DISK, Kind.OPEN_TRANSACTION)
-        await asyncio.to_thread(begin) if blocks else begin()
-        began_s = time.time()
+
+        async def called() -> None:
+            await asyncio.to_thread(begin) if blocks else begin()
+
+        beginning = asyncio.create_task(called())
         try:
+            await asyncio.shield(beginning)
+            began_s = time.time()
             await asyncio.sleep(fault.lasts_s)
         finally:
+            await beginning  # a run that ends early does not stop a thread: what it begins now has to end, too
             end()
         return began_s
 

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from typing import Any, cast
 
@@ -19,18 +20,24 @@ LONG_S = 60.0
 
 
 class Calls:
-    """Notes every call, with the name of its receiver."""
+    """Notes every call, with the name of its receiver. A call returns when it may."""
 
-    def __init__(self, calls: list[str], name: str) -> None:
-        self._calls, self._name = calls, name
+    def __init__(self, testbed: "FakeTestbed", name: str) -> None:
+        self._testbed, self._name = testbed, name
 
     def __getattr__(self, verb: str) -> Any:
-        return lambda *arguments: self._calls.append(" ".join(map(str, (self._name, verb, *arguments))))
+        def call(*arguments: object) -> None:
+            self._testbed.calls.append(" ".join(map(str, (self._name, verb, *arguments))))
+            assert self._testbed.may_go_on.wait(LONG_S)
+
+        return call
 
 
 class FakeTestbed:
     def __init__(self, process: psutil.Process | None = None) -> None:
         self.calls: list[str] = []
+        self.may_go_on = threading.Event()
+        self.may_go_on.set()
         self._process = process
         self.working_engine = self.next_engine = Victim.ENGINE
         self.has_standby = False
@@ -45,16 +52,16 @@ class FakeTestbed:
         return [self._process]
 
     def proxy(self, fault: Fault) -> Calls:
-        return Calls(self.calls, f"proxy of {fault.victim}")
+        return Calls(self, f"proxy of {fault.victim}")
 
     def disk(self, victim: Victim) -> Calls:
-        return Calls(self.calls, f"disk of {victim}")
+        return Calls(self, f"disk of {victim}")
 
     def clock(self, victim: Victim) -> Calls:
-        return Calls(self.calls, f"clock of {victim}")
+        return Calls(self, f"clock of {victim}")
 
     def transaction(self) -> Calls:
-        return Calls(self.calls, "transaction")
+        return Calls(self, "transaction")
 
 
 @pytest.fixture
@@ -128,6 +135,24 @@ def test_a_run_that_ends_early_leaves_nothing_behind(kind: Kind) -> None:
 
     asyncio.run(run())
     assert len(testbed.calls) == 2
+
+
+@pytest.mark.parametrize(("kind", "done"), [(Kind.FULL_DISK, ["fill", "free"]), (Kind.OPEN_TRANSACTION, ["begin", "abort"])])
+def test_a_run_that_ends_while_a_fault_begins_leaves_nothing_behind(kind: Kind, done: list[str]) -> None:
+    testbed = FakeTestbed()
+    testbed.may_go_on.clear()
+
+    async def run() -> None:
+        injector = FaultInjector(cast(Testbed, testbed))
+        injecting = asyncio.create_task(injector.inject(Incident(faults=(fault(kind, lasts_s=LONG_S),), rest_s=0.0)))
+        await until(lambda: testbed.calls, "it begins")
+        injecting.cancel()
+        await asyncio.wait([injecting], timeout=SHORT_S)
+        testbed.may_go_on.set()
+        await asyncio.gather(injecting, return_exceptions=True)
+
+    asyncio.run(run())
+    assert [call.rpartition(" ")[2] for call in testbed.calls] == done
 
 
 @pytest.mark.processes
