@@ -76,14 +76,17 @@ class AsyncProducer:
         **options: Any,
     ) -> UplinkMessage:
         """Sends a message that asks the device for an answer, and returns the answer (`Producer.request`)."""
-        begin = partial(self._producer._begin_request, client_id, topic, payload, timeout_s, response_topic, id_in_topic, options)
-        request = await self._begun(begin, is_reading=self._producer.reads_responses)
+        requests = self._producer._requests
+        request = requests.begin(client_id, topic, response_topic=response_topic, id_in_topic=id_in_topic)
+        send = partial(self._producer._send_request, request, payload, timeout_s, options)
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(request.response), timeout_s)
-        except TimeoutError:
-            raise request.late(timeout_s) from None
+            await self._begun(send, is_reading=self._producer.reads_responses)
+            try:
+                return await asyncio.wait_for(asyncio.wrap_future(request.response), timeout_s)
+            except TimeoutError:
+                raise request.late(timeout_s) from None
         finally:
-            self._producer._requests.end(request)
+            requests.end(request)
 
     def throttled(self, client_id: ClientId) -> str | None:
         """Says why this client is throttled now; None = it is not (`Producer.throttled`)."""

@@ -419,11 +419,13 @@ class Producer:
         The first call begins to read `inflight.uplink` and `inflight.receipts`, and waits for Kafka.
         Raises RequestFailed when the message died, or nobody answered in time; and what `deliver` raises.
         """
-        request = self._begin_request(client_id, topic, payload, timeout_s, response_topic, id_in_topic, options)
+        request = self._requests.begin(client_id, topic, response_topic=response_topic, id_in_topic=id_in_topic)
         try:
-            return request.response.result(timeout_s)
-        except NotInTime:
-            raise request.late(timeout_s) from None
+            self._send_request(request, payload, timeout_s, options)
+            try:
+                return request.response.result(timeout_s)
+            except NotInTime:
+                raise request.late(timeout_s) from None
         finally:
             self._requests.end(request)
 
@@ -450,33 +452,17 @@ class Producer:
         sent.add_done_callback(end_unsent)
         return sent, delivery
 
-    def _begin_request(
-        self,
-        client_id: ClientId,
-        topic: str,
-        payload: bytes | str,
-        timeout_s: float,
-        response_topic: str | None,
-        id_in_topic: bool,
-        options: Mapping[str, Any],
-    ) -> PendingRequest:
-        """Whoever calls this calls `_requests.end` afterwards."""
+    def _send_request(self, request: PendingRequest, payload: bytes | str, timeout_s: float, options: Mapping[str, Any]) -> None:
         self._check_open()
         self._requests.start()
-        request = self._requests.begin(client_id, topic, response_topic=response_topic, id_in_topic=id_in_topic)
         to_send = {
             "expiration_ms": int(timeout_s * 1_000),
             **options,
             "response_topic": request.topics.response_topic,
             "correlation_data": request.request_id.encode(),
         }
-        try:
-            _, delivery = self._begin_delivery(client_id, request.topics.topic, payload, timeout_s, to_send)
-        except BaseException:
-            self._requests.end(request)
-            raise
+        _, delivery = self._begin_delivery(request.client_id, request.topics.topic, payload, timeout_s, to_send)
         request.follow(delivery)
-        return request
 
     @property
     def has_room(self) -> bool:

@@ -96,6 +96,10 @@ class Requests:
         """How many requests wait for each client: a record of any other one is not decoded."""
         self._follower = TopicFollower(topic, bootstrap_servers, options, name="inflight-responses", handle=self.handle)
 
+    def __len__(self) -> int:
+        """Returns how many wait for their response."""
+        return len(self._waiting)
+
     @property
     def is_started(self) -> bool:
         """Returns True when `start` does not wait."""
