@@ -20,7 +20,7 @@ from typing import Final
 import structlog
 
 from streaming.engine.intake.batch_size import BatchBounds
-from streaming.engine.intake.burst import await_burst
+from streaming.engine.intake.burst import BURST, await_burst
 from streaming.engine.intake.look_ahead import LookAhead
 from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.spark_internals.micro_batches import TopicRead
@@ -50,12 +50,14 @@ class BoundedIntake:
         self._closed = True
         self._records.close()
 
-    def await_burst(self, read: Mapping[str, TopicRead], rest: Callable[[float], None]) -> bool:
-        """Returns when a burst has come in whose first records have ended a pause (burst.py): True if there is one. Never raises.
+    def await_burst(self, read: Mapping[str, TopicRead], rest: Callable[[float], None], *, is_urgent: bool) -> bool:
+        """Returns when a burst that began in a pause has come in (burst.py): True if there is one. Never raises.
 
         Args:
             read: What the last micro-batch read, by topic.
             rest: Waits for so many seconds.
+            is_urgent: The burst has ended the pause. Otherwise more must wait than may be read without measuring: so it is no
+                burst when steady messages, which nobody waits for, have collected in the pause.
         """
 
         def waiting() -> int:
@@ -63,8 +65,9 @@ class BoundedIntake:
                 sum(self._records.ends(topic, sorted(last.end)).values()) - sum(last.end.values()) for topic, last in read.items()
             )
 
+        least = BURST if is_urgent else 1 + sum(self._unseen(topic) for topic in read)
         try:
-            return await_burst(waiting, rest)
+            return await_burst(waiting, rest, least=least)
         except Exception as error:  # noqa: BLE001 - whatever failed, the micro-batch begins now
             self._report("waiting_records_unknown", error)
             return False

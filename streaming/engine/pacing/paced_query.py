@@ -9,9 +9,11 @@ the pause is decided here instead:
 3. Where it is known what is urgent (wake_ups.py), other records wait until the oldest is `lazy_ms` old (docs/decisions/0045), or
    up to three times as old if micro-batches would take more than a quarter of the time (docs/decisions/0058);
 4. but no longer than a quarter of the time since something urgent was heard of. Gateways join wake-ups that follow each other.
-5. A burst that ends the wait of rule 2 or 3 comes in before the micro-batch starts (intake/burst.py).
+5. A burst that ends the wait of rule 2 or 3, or is under way when that is over, comes in before the micro-batch starts
+   (intake/burst.py).
 """
 
+import enum
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -36,6 +38,16 @@ _SHARE: Final = 0.25
 """See rules 3 and 4."""
 _MOST_LAZY: Final = 3
 """See rule 3."""
+
+
+class PauseEnd(enum.Enum):
+    """The end of a pause between two micro-batches, beyond the trigger interval."""
+
+    NO_PAUSE = enum.auto()
+    URGENT = enum.auto()
+    """Something urgent has come, or everything counts as urgent."""
+    OLD = enum.auto()
+    """The records that nobody waits for have waited long enough."""
 
 
 class Pace:
@@ -64,17 +76,14 @@ class Pace:
         self._started_ms = now_ms
         self._batch_id = -1
 
-    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> bool:
+    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> PauseEnd:
         """Returns when the next trigger is to start.
 
         Args:
             batch: The newest micro-batch.
             due_ms: When Spark's trigger would start.
-
-        Returns:
-            True if it has waited, and something urgent has come.
         """
-        begins, took_ms = False, now() - self._started_ms
+        ended, took_ms = PauseEnd.NO_PAUSE, now() - self._started_ms
         is_new, self._batch_id = batch.batch_id != self._batch_id, batch.batch_id
         if due_ms > now():
             self._arrivals.rest((due_ms - now()) / 1_000)
@@ -82,26 +91,27 @@ class Pace:
             if not batch.left:
                 began_ms = now()
                 lazy_ms = max(self._lazy_ms, min(int(took_ms / _SHARE), _MOST_LAZY * self._lazy_ms))
-                begins = self._be_lazy(self._started_ms + lazy_ms, now) and now() > began_ms
+                last = self._be_lazy(self._started_ms + lazy_ms, now)
+                ended = last if now() > began_ms else PauseEnd.NO_PAUSE
         else:
             latest_ms = now() + max(self._trigger_interval_ms, self._idle_trigger_interval_ms)
             self._arrivals.wait(batch.end, (latest_ms - now()) / 1_000)
-            begins = self._be_lazy(now() + self._lazy_ms, now)
+            ended = self._be_lazy(now() + self._lazy_ms, now)
         self._started_ms = now()
-        return begins
+        return ended
 
-    def _be_lazy(self, until_ms: int, now: Callable[[], int]) -> bool:
-        """Waits for something urgent; what came since the last micro-batch started may have missed it. Returns False without."""
+    def _be_lazy(self, until_ms: int, now: Callable[[], int]) -> PauseEnd:
+        """Waits for something urgent; what came since the last micro-batch started may have missed it."""
         urgency = self._urgency
         if urgency is None or not self._lazy_ms or not urgency.is_known:
-            return True
+            return PauseEnd.URGENT
         now_ms = now()
         quiet_ms = max(int((now_ms - urgency.since_ms) * _SHARE), self._trigger_interval_ms)
         until_ms = min(until_ms, now_ms + quiet_ms)
         while not self._arrivals.is_closed and (left_ms := until_ms - now()) > 0:
             if urgency.wait(self._started_ms, min(left_ms / 1_000, _CLOSED_POLL_S)):
-                return True
-        return False
+                return PauseEnd.URGENT
+        return PauseEnd.OLD
 
 
 class PacedQuery:
@@ -197,15 +207,17 @@ class PacedQuery:
         try:
             # A wall clock that was set back meanwhile puts the next trigger hours away.
             wait_ms = min(due_in_ms, self._trigger_interval_ms)
-            batch, begins = last_committed_batch(self._query), False
+            batch, ended = last_committed_batch(self._query), PauseEnd.NO_PAUSE
             if self._timers is not None:
                 self._timers.rests(batch.batch_id, self._pop_reports())
             if self._pace is not None:
-                begins = self._pace.pause(batch, _now_ms() + wait_ms, _now_ms)
+                ended = self._pace.pause(batch, _now_ms() + wait_ms, _now_ms)
             elif wait_ms > 0:
                 time.sleep(wait_ms / 1_000)
             if self._intake is not None and self._limits is not None:
-                is_burst = begins and self._intake.await_burst(batch.topics, self._arrivals.rest)
+                is_burst = ended is not PauseEnd.NO_PAUSE and self._intake.await_burst(
+                    batch.topics, self._arrivals.rest, is_urgent=ended is PauseEnd.URGENT
+                )
                 self._intake.adjust(batch.topics, self._limits.set, is_burst=is_burst)
         except Exception as error:  # noqa: BLE001 - the query must not die of its pause
             _log.warning("pause_failed", error=repr(error), action="the next micro-batch starts now")

@@ -98,20 +98,29 @@ def test_a_burst_at_the_end_of_a_pause_is_measured() -> None:
     """The micro-batch before it has read little, so without this it would read a part."""
     records, limits = Records(), Limits()
     intake = BoundedIntake(BOUNDS, records)
-    assert intake.await_burst(taken(1), lambda _: None)
+    assert intake.await_burst(taken(1), lambda _: None, is_urgent=True)
     intake.adjust(taken(1), limits.set, is_burst=True)
     assert limits.now["messages"] >= 10_000
     records.end = 1
-    assert not intake.await_burst(taken(1), lambda _: None), "one record is no burst"
+    assert not intake.await_burst(taken(1), lambda _: None, is_urgent=True), "one record is no burst"
     intake.adjust(taken(1), limits.set, is_burst=False)
     assert records.looks == 1
+
+
+def test_what_has_collected_in_a_pause_is_a_burst_if_more_waits_than_is_read_without_measuring() -> None:
+    records = Records()
+    intake = BoundedIntake(BOUNDS, records)
+    for end, is_burst in ((SAFE, False), (SAFE + 1, True)):
+        records.end = end
+        assert intake.await_burst(taken(1), lambda _: None, is_urgent=False) is is_burst
+        assert intake.await_burst(taken(1), lambda _: None, is_urgent=True)
 
 
 def test_a_burst_that_cannot_be_counted_does_not_wait() -> None:
     records, rests = Records(), []
     records.fails = True
     with capture_logs() as logs:
-        assert not BoundedIntake(BOUNDS, records).await_burst(taken(1), rests.append)
+        assert not BoundedIntake(BOUNDS, records).await_burst(taken(1), rests.append, is_urgent=True)
     assert [log["event"] for log in logs] == ["waiting_records_unknown"]
     assert not rests
 

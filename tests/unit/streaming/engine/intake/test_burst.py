@@ -29,6 +29,12 @@ def test_a_few_records_do_not_wait(count: int) -> None:
     assert not waiting.rests
 
 
+def test_what_is_a_burst_may_be_said() -> None:
+    waiting = Waiting(BURST, BURST + 1)
+    assert not await_burst(waiting, waiting.rests.append, least=BURST + 1)
+    assert await_burst(waiting, waiting.rests.append, least=BURST + 1)
+
+
 def test_a_burst_is_awaited_until_it_has_come_in() -> None:
     waiting = Waiting(BURST, BURST + GROWTH, BURST + 9 * GROWTH, BURST + 10 * GROWTH - 1, 20_000)
     assert awaited(waiting)

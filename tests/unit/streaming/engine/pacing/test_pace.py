@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from streaming.engine.pacing.paced_query import Pace
+from streaming.engine.pacing.paced_query import Pace, PauseEnd
 from streaming.spark_internals.checkpoint import Offsets
 from streaming.spark_internals.micro_batches import CommittedBatch, TopicRead
 
@@ -89,12 +89,12 @@ def test_a_record_ends_a_pause(pace: Pace, clock: Clock) -> None:
     clock.now_ms += 60_000
     clock.arrives_after_ms = iter((7,))
     before_ms = clock.now_ms
-    assert pace.pause(QUIET, clock.now_ms, clock)
+    assert pace.pause(QUIET, clock.now_ms, clock) is PauseEnd.URGENT
     assert (clock.waits, clock.now_ms - before_ms) == ([IDLE_MS], 7)
 
 
-def test_between_busy_micro_batches_nothing_begins(pace: Pace, clock: Clock) -> None:
-    assert not pace.pause(BUSY, clock.now_ms, clock)
+def test_between_busy_micro_batches_is_no_pause(pace: Pace, clock: Clock) -> None:
+    assert pace.pause(BUSY, clock.now_ms, clock) is PauseEnd.NO_PAUSE
 
 
 class KnownUrgency:
@@ -156,20 +156,20 @@ class TestLaziness:
         assert self.pause_ms(pace, BUSY, clock) == 7
 
     @pytest.mark.parametrize("batch", [QUIET, BUSY])
-    def test_after_a_pause_only_what_is_urgent_begins_something(
+    def test_a_pause_says_whether_something_urgent_has_ended_it(
         self, pace: Pace, clock: Clock, urgency: KnownUrgency, batch: CommittedBatch
     ) -> None:
         clock.arrives_after_ms = iter((1, 1))
-        assert not pace.pause(batch, clock.now_ms, clock)
+        assert pace.pause(batch, clock.now_ms, clock) is PauseEnd.OLD
         urgency.wakes_at_ms = clock.now_ms + 7
-        assert pace.pause(batch, clock.now_ms, clock)
+        assert pace.pause(batch, clock.now_ms, clock) is PauseEnd.URGENT
 
     def test_a_wake_up_during_the_micro_batch_leaves_no_pause(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:
         self.pause_ms(pace, busy(1), clock)
         urgency.wakes_at_ms = clock.now_ms + 10
         clock.now_ms += 50
         before_ms = clock.now_ms
-        assert not pace.pause(busy(2), clock.now_ms, clock), "nothing begins"
+        assert pace.pause(busy(2), clock.now_ms, clock) is PauseEnd.NO_PAUSE
         assert clock.now_ms == before_ms
 
     def test_pauses_grow_by_a_quarter_after_something_urgent(self, pace: Pace, clock: Clock, urgency: KnownUrgency) -> None:

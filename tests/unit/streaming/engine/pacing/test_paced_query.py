@@ -2,7 +2,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from streaming.engine.pacing.paced_query import PacedQuery
+import pytest
+
+from streaming.engine.pacing.paced_query import PacedQuery, PauseEnd
 from streaming.spark_internals.micro_batches import CommittedBatch, last_committed_batch
 from tests.unit.streaming.spark_internals.java_objects import QUERY
 
@@ -10,15 +12,15 @@ TRIGGER_MS, HOUR_MS = 100, 3_600_000
 
 
 class Pace:
-    """Records how long it was asked to wait. begins: what it says."""
+    """Records how long it was asked to wait. ended: what it says."""
 
-    def __init__(self, *, begins: bool = False) -> None:
+    def __init__(self, ended: PauseEnd = PauseEnd.NO_PAUSE) -> None:
         self.waits_ms: list[int] = []
-        self.begins = begins
+        self.ended = ended
 
-    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> bool:
+    def pause(self, batch: CommittedBatch, due_ms: int, now: Callable[[], int]) -> PauseEnd:
         self.waits_ms.append(due_ms - now())
-        return self.begins
+        return self.ended
 
 
 class Intake:
@@ -30,8 +32,8 @@ class Intake:
     def adjust(self, read: Any, set_limits: Any, *, is_burst: bool) -> None:
         self.told.append((read, is_burst))
 
-    def await_burst(self, read: Any, rest: Any) -> bool:
-        self.told.append("burst?")
+    def await_burst(self, read: Any, rest: Any, *, is_urgent: bool) -> bool:
+        self.told.append("an urgent burst?" if is_urgent else "a burst?")
         return True
 
 
@@ -65,9 +67,10 @@ def test_after_the_pause_the_intake_gets_what_was_read() -> None:
     assert intake.told == [(last_committed_batch(QUERY).topics, False)]
 
 
-def test_the_intake_looks_for_a_burst_when_records_begin_to_come() -> None:
+@pytest.mark.parametrize(("ended", "asked"), [(PauseEnd.URGENT, "an urgent burst?"), (PauseEnd.OLD, "a burst?")])
+def test_after_a_pause_the_intake_looks_for_a_burst(ended: PauseEnd, asked: str) -> None:
     intake = Intake()
     query = paced(intake)
-    query._pace, query._limits = Pace(begins=True), Limits()
+    query._pace, query._limits = Pace(ended), Limits()
     query.pause(0)
-    assert intake.told == ["burst?", (last_committed_batch(QUERY).topics, True)]
+    assert intake.told == [asked, (last_committed_batch(QUERY).topics, True)]
