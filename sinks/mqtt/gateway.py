@@ -100,6 +100,8 @@ class Gateway(CommandHost[DeviceSocket]):
         """Records that say what becomes of sessions behind their connections, and which Kafka has not confirmed."""
         self._looking_up: defaultdict[ClientId, list[Callable[[bool], None]]] = defaultdict(list)
         """Those who wait for such a record."""
+        self._to_write: dict[DeviceSocket, None] = {}
+        """Sockets whose answers are free and not written, in order."""
         self._pressure = Pressure(settings.fast_path)
         self._lag_monitor = LoopLagMonitor(self._observe_lag)
         self._registered = 0
@@ -243,7 +245,11 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def _appended(self, socket: DeviceSocket, append: Append, error: Exception | None) -> None:
         connection, failure = socket.connection, ReasonCode.SUCCESS
+        if append.waits_since_s is not None:
+            self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
         if error is None and connection.settle(append):
+            if append.answer is not None:
+                self._write_later(socket)
             return
         if error is not None:
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY
@@ -251,13 +257,22 @@ class Gateway(CommandHost[DeviceSocket]):
             self._ended.remember(connection.connection_id)
         elif append.is_farewell:
             self._ended.not_told(connection.connection_id, connection.key, append.value)
-        if append.waits_since_s is not None:
-            self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
         if append.is_urgent and append.topic is AppendTopic.EVENTS:
             self.wake_ups.send()
         socket.feed(connection.confirm, append, failure)
         if append.delays_lookups:  # not before: a mark may follow the end of the connection
             self._has_left(connection.client_id)
+
+    def _write_later(self, socket: DeviceSocket) -> None:
+        """Has the answers of a connection written when all confirmations that came together are handled."""
+        if not self._to_write:
+            self._loop.call_soon(self._write_settled)
+        self._to_write[socket] = None
+
+    def _write_settled(self) -> None:
+        sockets, self._to_write = self._to_write, {}
+        for socket in sockets:
+            socket.feed(socket.connection.write_settled)
 
     def _confirmed(self, done: Confirmation, error: Exception | None) -> None:
         self.counters.appends_confirmed += error is None

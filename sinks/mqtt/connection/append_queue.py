@@ -99,6 +99,11 @@ class Append(msgspec.Struct, eq=False):
         """Returns True for what neither the device nor the engine waits for: an acknowledgement that ends a message."""
         return not self.is_urgent and self.answer is None and self.fast_publish is None
 
+    @property
+    def is_last(self) -> bool:
+        """Returns True if nothing but its answer follows the record: what may linger, and a publication."""
+        return self.may_linger or self.topic is AppendTopic.UPLINK
+
     def close(self) -> None:
         """Seals the record: it is on its way, and no acknowledgement is added any more."""
         if self.joined is not None:

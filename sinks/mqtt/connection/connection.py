@@ -20,7 +20,8 @@ Theory of operation
    and with it a subscription that was acknowledged. An engine that has other settings ends the connection.
    CONNACK without Clean Start is early too if the gateway claims whether there is a session (handshake.py). All but DISCONNECT
    waits for a resumed session, because it owes something. SUBACK and QoS 2 wait for a new one.
-5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py).
+5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py). Kafka
+   confirms many records at a time, so the answers to publications are collected (`settle`) and written together.
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Of them only what is on this wire is kept here.
 7. After a protocol error nothing more is read. The connection closes when it has answered what it accepted before (ending.py).
 8. A gateway that stops, or loses a partition, uses `close_gracefully`: it tells the engine first, and closes the socket when
@@ -395,18 +396,26 @@ class WireConnection:
     # --- from Kafka -------------------------------------------------------------------------------------------------------------
 
     def settle(self, append: Append) -> bool:
-        """Handles that Kafka has a record that nobody waits for (`Append.may_linger`).
+        """Handles that Kafka has a record which nothing but its answer follows (`Append.is_last`).
+
+        The next call writes the answer: `write_settled`, unless something else comes first.
 
         Returns:
             False if it is another one, or anything may follow, and nothing is done: then call `confirm`.
         """
         device, records = self._device, self._records
-        if not append.may_linger or device is None or records.stops_reading:
+        if not append.is_last or device is None or records.stops_reading:
             return False
         if device.fast_path.held.offers or self._ending.pending is not None:
             return False
         records.settle(append, confirmed=True)
+        if append.answer is not None:
+            records.take_answers(self._output.packets)
         return True
+
+    def write_settled(self, now_ms: int) -> Effects:
+        """Writes the answers that `settle` has set free."""
+        return self._effects()
 
     def confirm(self, append: Append, failure: ReasonCode, now_ms: int) -> Effects:
         """Kafka has the record (SUCCESS), or will never have it; then failure is what the device is told."""

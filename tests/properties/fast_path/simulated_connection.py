@@ -169,6 +169,7 @@ class SimulatedConnection:
     def _confirm(self) -> None:
         append, error = self._landed.popleft()
         if error is None and self.real.settle(append):
+            self._feed(self.real.write_settled)
             return
         self._feed(self.real.confirm, append, ReasonCode.SUCCESS if error is None else ReasonCode.SERVER_BUSY)
 

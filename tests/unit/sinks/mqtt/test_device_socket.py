@@ -30,13 +30,14 @@ class Transport(asyncio.Transport):
 
     def __init__(self) -> None:
         super().__init__()
-        self.data = b""
+        self.data, self.writes = b"", 0
         self.is_full = self.is_reading = self.is_closed = False
         self.can_be_shut = self.is_shut = False
         self.protocol: Any = None
 
     def write(self, data: Any) -> None:
         self.data += data
+        self.writes += 1
         if self.is_full:
             self.protocol.pause_writing()
 
@@ -338,3 +339,20 @@ async def test_a_contested_client_that_has_left_is_forgotten() -> None:
         socket.connection_lost(None)
         await asyncio.sleep(0.1)
         assert host.unconfirmed == []
+
+
+async def test_answers_that_are_confirmed_together_are_written_together() -> None:
+    with Host() as host:
+        socket, transport = host.socket()
+        socket.data_received(connect())
+        host.confirm()
+        assert transport.take() == CONNACK
+        host.command(socket, AcceptConnection, max_awaiting_rel=100, send_quota=32)
+        socket.data_received(b"".join(publish("t", first_byte=0x32, packet_id=packet_id) for packet_id in (1, 2, 3)))
+        writes = transport.writes
+        assert len(host.unconfirmed) == 3
+        host.confirm()
+        assert transport.writes == writes
+        await until(lambda: bool(transport.data), "the answers")
+        assert transport.data == bytes.fromhex("40020001 40020002 40020003")
+        assert transport.writes == writes + 1

@@ -114,6 +114,7 @@ class Harness:
     def confirm(self, append: Append, error: Exception | None = None, *, too_large: bool = False) -> None:
         self.waiting.remove(append)
         if error is None and self.connection.settle(append):
+            self.feed("write_settled")
             return
         refusal = ReasonCode.PACKET_TOO_LARGE if too_large else ReasonCode.SERVER_BUSY
         self.feed("confirm", append, ReasonCode.SUCCESS if error is None else refusal)

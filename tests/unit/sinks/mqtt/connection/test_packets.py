@@ -33,6 +33,29 @@ class TestPublications:
         harness.confirm(record)
         assert harness.settle() == ack(0x40, 5)
 
+    @pytest.mark.parametrize("call", ["write_settled", "tick", "peer_closed", "resume"])
+    def test_answers_that_are_settled_leave_with_the_next_call(self, call: str) -> None:
+        harness = connected()
+        harness.confirming = False
+        harness.send(publish("t", first_byte=0x32, packet_id=5) + publish("t", first_byte=0x32, packet_id=6))
+        for record in harness.waiting:
+            assert harness.connection.settle(record)
+        assert harness.output() == b""
+        harness.feed(call)
+        assert harness.output() == ack(0x40, 5) + ack(0x40, 6)
+
+    @pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, bytes.fromhex("e0018b"))])
+    def test_settled_answers_leave_before_the_connection_ends(self, level: int, goodbye: bytes) -> None:
+        harness = connected(level)
+        harness.confirming = False
+        harness.send(publish("t", first_byte=0x32, packet_id=5, v5=b"" if level == 5 else None))
+        (record,) = harness.waiting
+        assert harness.connection.settle(record)
+        harness.close("it stops", ReasonCode.SERVER_SHUTTING_DOWN)
+        assert harness.output() == ack(0x40, 5) + goodbye
+        harness.feed("write_settled")
+        assert harness.output() == b""
+
     @pytest.mark.parametrize(
         ("capability", "data", "answer"),
         [
