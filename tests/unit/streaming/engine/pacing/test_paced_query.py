@@ -74,3 +74,14 @@ def test_after_a_pause_the_intake_looks_for_a_burst(ended: PauseEnd, asked: str)
     query._pace, query._limits = Pace(ended), Limits()
     query.pause(0)
     assert intake.told == [asked, (last_committed_batch(QUERY).topics, True)]
+
+
+def test_a_query_that_stops_looks_for_no_burst() -> None:
+    """Without Kafka the look would take seconds, and no micro-batch follows."""
+    intake = Intake()
+    query = paced(intake)
+    query._pace, query._limits = Pace(PauseEnd.OLD), Limits()
+    query._is_holding = True
+    query._released.set()
+    query.pause(0)
+    assert intake.told == [(last_committed_batch(QUERY).topics, False)]
