@@ -215,8 +215,8 @@ class PacedQuery:
             elif wait_ms > 0:
                 time.sleep(wait_ms / 1_000)
             if self._intake is not None and self._limits is not None:
-                may_be = ended is not PauseEnd.NO_PAUSE and not self._is_holding
-                is_burst = may_be and self._intake.await_burst(
+                looks = ended is not PauseEnd.NO_PAUSE and not self._is_holding
+                is_burst = looks and self._intake.await_burst(
                     batch.topics, self._arrivals.rest, is_urgent=ended is PauseEnd.URGENT
                 )
                 self._intake.adjust(batch.topics, self._limits.set, is_burst=is_burst)

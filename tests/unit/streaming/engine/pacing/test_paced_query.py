@@ -77,7 +77,7 @@ def test_after_a_pause_the_intake_looks_for_a_burst(ended: PauseEnd, asked: str)
 
 
 def test_a_query_that_stops_looks_for_no_burst() -> None:
-    """Without Kafka the look would take seconds, and no micro-batch follows."""
+    """No micro-batch follows the look, which takes seconds when Kafka does not answer."""
     intake = Intake()
     query = paced(intake)
     query._pace, query._limits = Pace(PauseEnd.OLD), Limits()
