@@ -102,9 +102,8 @@ def test_the_state_can_be_asked_for_live_sessions_while_the_query_runs(pipeline:
 
 
 def test_progress_is_reported_once_for_each_micro_batch(pipeline: Pipeline, tmp_path) -> None:
-    query = pipeline.start()
-    reader, file, seen = ProgressReader(query), ProgressFile(tmp_path), []
-    pipeline.send_message("c", b"p")
+    pipeline.send_message("c", b"p")  # before the start: Spark runs the first micro-batch even without records
+    reader, file, seen = ProgressReader(pipeline.start()), ProgressFile(tmp_path), []
 
     def enough() -> bool:
         batches = reader.new()
