@@ -75,7 +75,7 @@ demo: setup ## Watch it work: devices, a killed engine, and a count of what arri
 # Tests with other processes wait for Kafka and Spark: several processes run them (tests/conftest.py says which tests share one). They
 # take longest, so what only computes runs beside them.
 .PHONY: test
-test: jars ## Lint, types, layers and the tests that share one Kafka and one Spark: four to eight minutes on two cores
+test: jars ## Lint, types, layers and the tests that share one Kafka and one Spark: four to nine minutes on two cores
 	@$(call step,lint,$(BIN)/ruff check . && $(BIN)/ruff format --check --quiet . || { echo "make format mends most of this" >&2; exit 1; })
 	.ci/beside 'tests with other processes' '$(BIN)/pytest -q -m "$(everywhere)" -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --durations=10 $(PROCESS_TESTS)' \
 		'tests of parts' '$(BIN)/pytest -q -m "$(everywhere)" -n 2 --dist loadfile --durations=5 $(PROCESS_TESTS:%=--ignore=%) $(SESSION_TESTS:%=--ignore=%) --ignore=tests/mutation' \
