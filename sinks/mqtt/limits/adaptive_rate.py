@@ -1,7 +1,8 @@
 """Slows all devices of a gateway down while those that send little have to wait.
 
 All devices share one event loop and one way into Kafka, so what one device sends delays the others.
-1. A device that uses less than `SMALLEST_SHARE` of its rates is a low-rate device. This limiter never delays it.
+1. A device that uses less than `SMALLEST_SHARE` of its rates, and gets as little, is a low-rate device. This limiter never delays
+   it.
 2. Only waiting low-rate devices reduce the share. A device that sends much waits for its own records.
 3. While low-rate devices wait, every device has only a share of its rates, at least `SMALLEST_SHARE`. The share halves until they
    no longer wait, and grows back slowly, as TCP's congestion window does. Only the devices that send most notice it.
@@ -19,7 +20,7 @@ from typing import Final
 from sinks.mqtt.limits.settings import DeviceLimits
 
 SMALLEST_SHARE: Final = 1 / 64
-LIGHT_USE: Final = 1 / 8
+LIGHT_USE: Final = 1 / 2
 _FALLS: Final = 0.5
 _RISES: Final = 1.01
 """Each 50 ms: the share doubles in three and a half seconds. Slowly, because devices wait whenever it has grown too far."""

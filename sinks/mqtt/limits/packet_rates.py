@@ -2,7 +2,8 @@
 
 Nothing is lost by a pause, so the limits hold for every packet of both MQTT versions.
 1. A device that has sent many packets at once is read in turns with the others.
-2. An expected acknowledgement costs nothing: there are only as many as messages were sent to the device.
+2. An expected acknowledgement costs nothing: there are only as many as messages were sent to the device. But a device with many
+   of them has no low rate: its records wait for each other.
 3. While low-rate devices wait, it may use only a share of its rates (sinks/mqtt/limits/adaptive_rate.py).
 """
 
@@ -58,7 +59,7 @@ class PacketRates:
         self._turn_ms = now_ms
         self._in_turn = 0
         self._used_s = 0.0
-        """Seconds that the sent bytes take at the full rate, beyond `SMALLEST_SHARE` of it; measured at `_used_ms`."""
+        """Seconds that all packets take at the full rate, beyond `SMALLEST_SHARE` of it; measured at `_used_ms`."""
         self._used_ms = now_ms
         self.parts = PacketParts(limits, counters)
         self.paused_until_ms: int | None = None
@@ -96,6 +97,7 @@ class PacketRates:
         if not is_expected:
             packets, size_bytes = packets + 1, len(packet)
         elif not packets:
+            self._used_s = min(self._used_s + self._seconds(1, 0), _MOST_USED_S)
             return
         self._packets.consume(packets)
         self._bytes.consume(size_bytes)
@@ -110,7 +112,7 @@ class PacketRates:
         return max(packets / (limits.max_packet_rate or math.inf), size_bytes / (limits.max_byte_rate or math.inf))
 
     def is_low_rate(self, now_ms: int) -> bool:
-        """Returns True if the device uses less than `SMALLEST_SHARE` of its rates."""
+        """Returns True if the device uses less than `SMALLEST_SHARE` of its rates, acknowledgements included."""
         self._drain(now_ms)
         return self._used_s <= SMALLEST_SHARE
 
