@@ -31,6 +31,7 @@ class FastPathChanges:
         waits_for_fence: A message that a gateway may be sending has to end, so the path must close first.
         fence_lifted: The limits of the queue apply again.
         marks_changed: The session has read a routed message.
+        read: Number of FastSent of the present connection that were read.
     """
 
     has_handled: bool = False
@@ -41,6 +42,7 @@ class FastPathChanges:
     waits_for_fence: bool = False
     fence_lifted: bool = False
     marks_changed: bool = False
+    read: int = 0
 
     @property
     def changes_grant(self) -> bool:
@@ -66,24 +68,27 @@ class Activation:
         presence: What backends are told of the client's connections.
         marks_session: There is a session that outlives its connection, and its gateway has not marked it.
         mark_ends: If no such session is left, its mark ends with this connection; 0 = nothing has ended.
-        read_ahead_bytes: Size of the messages that were read ahead (state/outbound/transmission.py).
+        acknowledged, acknowledged_bytes: Number and size of the messages that the client has acknowledged.
+        limits_lowered: The client stands still, so lower limits of the queue hold from now on.
         was_kept: A DISCONNECT has ended a session that would have outlived its connection.
     """
 
     __slots__ = (
+        "acknowledged",
+        "acknowledged_bytes",
         "announces",
         "client_id",
         "commands",
         "corrects_list",
         "ended",
         "fast_path",
+        "limits_lowered",
         "lists_end",
         "mark_ends",
         "marks_session",
         "not_replayed",
         "now_ms",
         "presence",
-        "read_ahead_bytes",
         "settings",
         "was_kept",
     )
@@ -96,13 +101,13 @@ class Activation:
         self.fast_path = FastPathChanges()
         self.ended: set[int] = set()
         self.not_replayed: set[int] = set()
-        self.announces = False
+        self.announces = self.limits_lowered = False
         self.corrects_list = False
         self.lists_end = 0
         self.presence = PresenceChanges()
         self.marks_session = self.was_kept = False
         self.mark_ends = 0
-        self.read_ahead_bytes = 0
+        self.acknowledged = self.acknowledged_bytes = 0
 
     def add(self, command: Command) -> None:
         self.commands.append(command)

@@ -321,10 +321,12 @@ class SetThrottle(Value, frozen=True, tag=24):
 
     Attributes:
         since_ms: Time at which throttling began.
+        is_progressing: The client is connected and acknowledges: backends wait for it. Otherwise they are refused.
     """
 
     since_ms: int
     reason: str = ""
+    is_progressing: bool = False
 
 
 class ClearThrottle(Value, frozen=True, tag=25):

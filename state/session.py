@@ -6,7 +6,7 @@ An activation has five numbered steps, and a caller may rely on their order:
  2. It applies what time has made due: expiry, timed resends, abandoned publications, the will, the end of the session, messages
     with `deliver-at`.
  3. It fills free slots of the window from the queue, then sends the QoS 0 messages that remain in it. Then it applies limits of
-    the queue that the fence had suspended, and compares the queue with its watermarks.
+    the queue that the fence had suspended, or that hold since step 2, and compares the queue with its watermarks.
  4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py), writes what matchers must know
     (state/outbound/routing/routed.py), and tells backends whether the client is connected (state/presence.py).
  5. The caller carries out the commands in order, stores the session, and arranges the next call at `next_deadline_ms()`.
@@ -52,6 +52,7 @@ from state.inbound.inbound import SessionInbound
 from state.inbound.wills import PendingWill, pending_will, publish_will
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
 from state.outbound import acknowledgements, admission, cancellation, collapsing, endings, retransmission, transmission
+from state.outbound.backlog import Backlog
 from state.outbound.fast_path import adoption, grants
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
@@ -152,6 +153,9 @@ class Session:
             self.outbound.positions.forget()
             self.outbound.routing = SessionRouting()
         grants.begin_of_activation(self.outbound, activation)
+        if self.connection is not None and not self.outbound.queue:
+            self.outbound.backlog.progressed(now_ms, self.settings)
+        self.outbound.apply_limits()
         events, presence = tuple(events), self._presence()
         activation.ended = {event.connection_id for event in events if isinstance(event, ClientDisconnected | ConnectionLost)}
         for event in events:  # step 1
@@ -161,8 +165,10 @@ class Session:
                 self._close(violation.reason_code, violation.reason, activation)
         self._pass_time(activation)  # step 2
         transmission.fill(self.outbound, self.connection, activation)  # step 3
-        endings.drop_above_limit(self.outbound, activation)
+        endings.drop_above_limit(self.outbound, self.connection, activation)
         self.outbound.compare_with_watermarks(activation)
+        if not self.outbound.queue:
+            self.outbound.backlog = Backlog()
         grants.end_of_activation(self.outbound, self.connection, activation)  # step 4
         if self.settings.routing:
             routed.end_of_activation(
@@ -193,6 +199,7 @@ class Session:
             outbound.queue.next_expiry_ms() if connection is None or sends is not None else None,
             None if sends is None else outbound.next_dequeue_ms(sends),
             None if sends is None else retransmission.next_ack_due_ms(outbound, sends),
+            outbound.next_backlog_ms() if outbound.queue else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             self._return_copies_expire_ms(),
@@ -257,6 +264,7 @@ class Session:
             # only if the session waits for the confirmation that it is over, or if the client died on a message.
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
                 if (connection := self._current_connection(event.connection_id)) is not None:
+                    self._progressed(activation)
                     self._apply_to_connection(connection, event, activation)
                 elif self._is_of_this_session(event.connection_id):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
@@ -274,6 +282,14 @@ class Session:
                     grants.closed(connection, activation)
             case _:
                 assert_never(event)
+
+    def _progressed(self, activation: Activation) -> None:
+        """Lets the limit of a client that keeps up hold (state/outbound/backlog.py)."""
+        backlog = self.outbound.backlog
+        kept_up = backlog.keeps_up
+        backlog.progressed(activation.now_ms, self.settings)
+        if not kept_up:
+            self.outbound.apply_limits()
 
     def _confirm_close(self, event: ClientDisconnected | ConnectionLost, activation: Activation) -> None:
         """Restarts the session expiry at the end of a connection that the session itself had closed [MQTT-3.1.2-23]."""
@@ -407,6 +423,7 @@ class Session:
         with_routing = self.settings.routing
         self.connection, activation.presence.gateway = connection, event.gateway
         self.outbound.window.limit = connection.send_quota
+        self._progressed(activation)
         activation.record(Transition.CONNECTED, detail=f"MQTT {PROTOCOL_NAMES.get(event.protocol_version, '3.1.1')}")
         activation.add(
             AcceptConnection(
@@ -526,6 +543,8 @@ class Session:
         else:  # a late PUBACK of the connection before may have completed a message that would have been replayed
             self.outbound.abandoned.connection_ended()
         grants.connection_ended(connection, activation)
+        self.outbound.backlog.connection_ended(has_queue=bool(self.outbound.queue))
+        self.outbound.apply_limits()
         self.connection = None
         self.offline_since_ms = now_ms
         activation.announces = True
@@ -540,6 +559,10 @@ class Session:
     # --- 2: time ------------------------------------------------------------------------------------------------------------
 
     def _pass_time(self, activation: Activation) -> None:
+        has_only_answers = activation.acknowledged > 0 and not activation.fast_path.read
+        if self.outbound.backlog.pass_time(activation.now_ms, has_only_answers=has_only_answers):
+            self.outbound.apply_limits()
+            activation.limits_lowered = True
         endings.drop_expired(self.outbound, self.connection, activation)
         if self.outbound.queue.has_repeated_keys:
             collapsing.drop_superseded(self.outbound, self.connection, activation)

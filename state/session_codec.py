@@ -22,6 +22,7 @@ from state.inbound.awaiting_rel import AwaitingRelease
 from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
 from state.model import ClientId, Message, Position, QoS, Will
+from state.outbound.backlog import Backlog
 from state.outbound.deduplication import DIGEST_BYTES, RecentMessageIds, ReturnsOfBatch
 from state.outbound.inflight_window import Delivery, InflightEntry
 from state.outbound.outbound import SessionOutbound
@@ -131,11 +132,13 @@ class ScheduleV1(_StoredStruct, frozen=True):
         scheduled: In the order of their times.
         cancels: Ids of messages.
         rate: (level, at_ms) of SendRate; None = nothing was sent under a rate.
+        backlog: (keeps_up_until_ms, is_doubted, lead_until_ms, told_progress) of Backlog; None = as of a client without a queue.
     """
 
     scheduled: tuple[Message, ...] = ()
     cancels: tuple[str, ...] = ()
     rate: tuple[int, int] | None = None
+    backlog: tuple[int, bool, int, bool] | None = None
 
 
 class UnscheduledSessionV1(_StoredStruct, frozen=True):
@@ -209,7 +212,7 @@ def encode_session(session: Session) -> bytes:
     """Returns the blob of a session. Equal sessions give equal bytes."""
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     connection, pending = session.connection, session.pending_will
-    has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None
+    has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None or outbound.queue
     schedule = _pack_schedule(outbound) if has_schedule else None
     record_type = UnscheduledSessionV1 if schedule is None else partial(SessionV1, schedule=schedule)
     record = record_type(
@@ -440,13 +443,17 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
 
 
 def _pack_schedule(outbound: SessionOutbound) -> ScheduleV1 | None:
-    rate = outbound.rate
-    if not outbound.scheduled.waiting and not outbound.cancels and (rate is None or not rate.at_ms):
+    rate, backlog = outbound.rate, outbound.backlog
+    is_plain = not backlog.keeps_up and not backlog.lead_until_ms and not backlog.told_progress
+    if not outbound.scheduled.waiting and not outbound.cancels and (rate is None or not rate.at_ms) and is_plain:
         return None
     return ScheduleV1(
         scheduled=tuple(outbound.scheduled),
         cancels=tuple(outbound.cancels),
         rate=None if rate is None else (rate.level, rate.at_ms),
+        backlog=None
+        if is_plain
+        else (backlog.keeps_up_until_ms, backlog.is_doubted, backlog.lead_until_ms, backlog.told_progress),
     )
 
 
@@ -456,6 +463,8 @@ def _unpack_schedule(stored: ScheduleV1, outbound: SessionOutbound) -> None:
     outbound.cancels.update(dict.fromkeys(stored.cancels))
     if outbound.rate is not None and stored.rate is not None:
         outbound.rate.restore(*stored.rate)
+    if stored.backlog is not None:
+        outbound.backlog = Backlog(*stored.backlog)
 
 
 def _pack_routing(routing: SessionRouting, started_by: int) -> SessionRoutingV1 | None:

@@ -77,11 +77,23 @@ class SessionSettings:
         "messages that the gateway holds beyond max_inflight for a device that acknowledges quickly, so that it need not wait "
         "for micro-batches; none that may expire, has a collapse key, or is limited by max_send_rate",
         _PACKETS,
-    ).default(256)
-    max_mqueue_len: int = Setting("messages that wait; 0 = no limit, whatever max_mqueue_bytes says", (0, 1_000_000)).default(
-        1_000
-    )
-    max_mqueue_bytes: int = Setting("size of the queue, headers included; 0 = no limit", (0, 1 << 30)).default(1_048_576)
+    ).default(8_192)
+    max_mqueue_len: int = Setting(
+        "messages that wait for a client that is away, or stands still; 0 = no limit, whatever max_mqueue_bytes says",
+        (0, 1_000_000),
+    ).default(1_000)
+    max_mqueue_bytes: int = Setting("size of this queue, headers included; 0 = no limit", (0, 1 << 30)).default(1_048_576)
+    max_backlog_bytes: int = Setting(
+        "size of the queue of a client that is connected and acknowledges, whatever its length; 0 = max_mqueue_len and "
+        "max_mqueue_bytes hold for it, too",
+        (0, 1 << 30),
+    ).default(64 * MIB)
+    progress_timeout_ms: int = Setting(
+        "a client stands still when it has acknowledged nothing for this long; one that has gone away keeps its longer queue for "
+        "this long",
+        (SECOND, DAY),
+        key="progress_timeout",
+    ).default(30_000)
     max_send_rate: int = Setting(
         "messages a second that a client is sent, resends not counted; the others wait, and the fast path is off for it; "
         "0 = no limit",
@@ -117,7 +129,7 @@ class SessionSettings:
     ).default(2_592_000)
     high_watermark: float = Setting(
         "backends are asked to send this client nothing more (PREFIX.throttle) at this part of max_mqueue_len or "
-        "max_mqueue_bytes; 0 = never",
+        "max_mqueue_bytes, and to wait at an eighth of this part of max_backlog_bytes; 0 = never",
         (0, 1),
     ).default(0.8)
     low_watermark: float = Setting("backends may go on at this part; below high_watermark", (0, 1)).default(0.5)
@@ -139,6 +151,7 @@ class SessionSettings:
         "message ids per client of which a repetition is recognised; 0 = none", (0, 100_000)
     ).default(100)
     backoff: BackoffSettings = Setting().default(BackoffSettings())
+    leads_from: int = 16  # FastSent of one activation from which on the gateway leads (state/outbound/backlog.py)
     max_record_bytes: int = 0  # that of RecordLimits: a larger PUBLISH cannot be written to Kafka; 0 = no limit
     max_client_id_bytes: int = 1_024  # that of RecordLimits
     fast_path: bool = True  # a gateway may send to an online client before the session has read the message

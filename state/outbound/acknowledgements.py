@@ -48,6 +48,8 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
         case OutboundAction.PROTOCOL_ERROR:
             raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, which is {entry.phase.name}")
         case OutboundAction.COMPLETE:
+            activation.acknowledged += 1
+            activation.acknowledged_bytes += entry.delivery.size_bytes
             outbound.slot_freed(connection, activation.now_ms)
             outbound.end_backoff()
             activation.finish(entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code)
@@ -139,6 +141,7 @@ def _received(entry: InflightEntry, activation: Activation, *, reason_code: int 
     The client has it under the session's packet id, so no gateway sends it by the fast path.
     """
     delivery = entry.delivery
+    activation.acknowledged_bytes += len(delivery.message.payload)  # the rest counts with PUBCOMP
     entry.sent_ms, entry.timeouts, entry.overdue = activation.now_ms, 0, False
     activation.record(Transition.PUBREC, delivery.message.message_id, packet_id=entry.packet_id, reason_code=reason_code)
     delivery.message = _without_payload(delivery.message)

@@ -36,12 +36,17 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
         cancel_fenced(outbound, connection, activation)
 
 
-def drop_above_limit(outbound: SessionOutbound, activation: Activation) -> None:
-    """Applies the limits of the queue again after the fence had suspended them."""
-    if activation.fast_path.fence_lifted:
+def drop_above_limit(outbound: SessionOutbound, connection: SessionConnection | None, activation: Activation) -> None:
+    """Applies the limits of the queue after the fence had suspended them, or when lower ones hold (backlog.py, rule 3)."""
+    if activation.limits_lowered and connection is not None and connection.fence is not None:
+        connection.fence.over_limit |= outbound.queue.is_overfull
+    elif activation.fast_path.fence_lifted or activation.limits_lowered:
+        detail = "dropped from a full queue when the fast path was closed"
+        if activation.limits_lowered:
+            detail = "dropped from a queue that was too long when the client stood still (progress_timeout)"
         newest_first = outbound.settings.overflow is Overflow.REJECT
         for delivery in outbound.queue.trim(newest_first=newest_first):
-            activation.finish(delivery, Outcome.MAXLEN, detail="dropped from a full queue when the fast path was closed")
+            activation.finish(delivery, Outcome.MAXLEN, detail=detail)
 
 
 def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bool) -> None:

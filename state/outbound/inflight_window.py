@@ -184,6 +184,10 @@ class InflightWindow:
         """Returns a snapshot of the `count` oldest entries."""
         return iter(tuple(islice(self._entries.values(), count)))
 
+    def beyond(self, count: int) -> Iterator[InflightEntry]:
+        """Iterates over all entries but the `count` oldest ones. The window must not change meanwhile."""
+        return islice(self._entries.values(), count, None)
+
     def __contains__(self, packet_id: object) -> bool:
         return packet_id in self._entries
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from itertools import takewhile
 from typing import Final
 
-from state.model import QoS
+from state.model import Position, QoS
 from state.outbound.inflight_window import Delivery
 from state.records.scheduling import collapse_key
 
@@ -66,6 +66,28 @@ class MessageQueue:
         """Returns the next message. None = nothing waits, or messages of several priorities do."""
         return next(iter(self._levels.values()))[0] if len(self._levels) == 1 else None
 
+    def at(self, position: Position) -> Delivery | None:
+        """Returns the message with this position."""
+        return next((delivery for delivery in self if delivery.position == position), None)
+
+    def has_unsent_up_to(self, position: Position) -> bool:
+        """Returns True if a message of this partition waits, up to this offset, that was never sent.
+
+        Messages with attempts were sent before, and refused by the client.
+        """
+        partition, offset = position
+        for level in self._levels.values():
+            for delivery in level:
+                waiting = delivery.position
+                if waiting is None or waiting.partition != partition:
+                    continue
+                if waiting.offset <= offset and not delivery.attempts:
+                    return True
+                # Unless one has the place of another (collapsing.py), or is back in its place, they are in the order of offsets.
+                if waiting.offset > offset and not self._by_key:
+                    break
+        return False
+
     @property
     def has_keys(self) -> bool:
         """Says that a message with a collapse key waits."""
@@ -83,6 +105,11 @@ class MessageQueue:
     def with_key(self, key: bytes | None) -> list[Delivery]:
         """Returns the messages with this collapse key; none for None."""
         return [] if key is None else list(self._by_key.get(key, ()))
+
+    @property
+    def is_overfull(self) -> bool:
+        """Says that a limit is exceeded. A single message may be of any size."""
+        return self._length > 1 and self._overfull(self._length, self.size_bytes)
 
     def would_overflow(self, size_bytes: int) -> bool:
         """Returns True if one more message of this size exceeds a limit."""
@@ -110,13 +137,6 @@ class MessageQueue:
         if length > 1 and self._overfull(length, size_bytes):
             return [newcomer]
         return self.remove(leaving)
-
-    @property
-    def load(self) -> float:
-        """The fill level by the limit that is nearer: 1.0 = full; 0 without a limit."""
-        if not self.max_len:
-            return 0.0
-        return max(self._length / self.max_len, self.size_bytes / self.max_bytes if self.max_bytes else 0.0)
 
     def pop(self) -> Delivery:
         """Removes and returns the next message. The queue must not be empty."""

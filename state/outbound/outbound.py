@@ -6,12 +6,14 @@ the activation that collects commands. The session decides who is connected, and
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from state.activation import Activation
 from state.commands import ClearThrottle, SetThrottle
 from state.connection import SessionConnection
 from state.inbound.subscriptions import Subscriptions
-from state.model import MAX_SESSION_PACKET_ID, MessageId
+from state.model import MAX_SESSION_PACKET_ID, MessageId, Position
+from state.outbound.backlog import Backlog
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import Delivery, InflightEntry, InflightWindow
@@ -22,6 +24,10 @@ from state.outbound.scheduled import ScheduledMessages
 from state.outbound.send_rate import SendRate
 from state.settings import SessionSettings
 
+UNLIMITED_LEN: Final = 1 << 62
+"""Length of a queue that only its bytes limit."""
+PUSHED_BACK_AT: Final = 8
+
 
 class SessionOutbound:
     """The sending half of a session.
@@ -31,12 +37,14 @@ class SessionOutbound:
         quota_refusals: Number of rounds of 0x97 in a row.
         blocked_until_ms: Nothing leaves the queue before this time; None = no backoff.
         cancels: Ids of messages that a backend has cancelled while a gateway may be sending them by the fast path.
+        backlog: Which limit of the queue holds, and who sends from it.
         rate: Limits the messages a second; None = `max_send_rate` is off.
         throttled_since_ms: Time since which backends are asked to wait; None = they are not.
     """
 
     __slots__ = (
         "abandoned",
+        "backlog",
         "blocked_until_ms",
         "cancels",
         "next_order",
@@ -58,6 +66,7 @@ class SessionOutbound:
     def __init__(self, settings: SessionSettings) -> None:
         self.settings = settings
         self.queue = MessageQueue(max_len=settings.max_mqueue_len, max_bytes=settings.max_mqueue_bytes)
+        self.backlog = Backlog()
         self.window = InflightWindow(settings.window_limit)
         self.abandoned = AbandonedExchanges()
         self.packet_ids = PacketIds()
@@ -141,18 +150,60 @@ class SessionOutbound:
     def crashes_used_up(self, delivery: Delivery) -> bool:
         return 0 <= self.settings.crash_limit <= delivery.crashes
 
+    def apply_limits(self) -> None:
+        """Lets the limits hold that the backlog decides (backlog.py, rule 1)."""
+        settings, queue = self.settings, self.queue
+        queue.max_len, queue.max_bytes = settings.max_mqueue_len, settings.max_mqueue_bytes
+        if self.backlog.keeps_up and settings.max_mqueue_len:
+            queue.max_len = UNLIMITED_LEN
+            queue.max_bytes = settings.max_mqueue_bytes and max(settings.max_backlog_bytes, settings.max_mqueue_bytes)
+
+    def leaves_to_gateway(self, position: Position | None, connection: SessionConnection, now_ms: int) -> bool:
+        """Returns True if the gateway leads, and may be sending the message at this position (backlog.py, rule 4)."""
+        return self.backlog.leaves_to_gateway(position, connection, now_ms, unacknowledged=len(self.window))
+
+    def next_backlog_ms(self) -> int | None:
+        """Returns when the backlog changes who sends from the queue, or which of its limits hold, if that matters to it."""
+        backlog, queue, settings = self.backlog, self.queue, self.settings
+        is_longer = len(queue) > settings.max_mqueue_len or 0 < settings.max_mqueue_bytes < queue.size_bytes
+        matters = backlog.keeps_up and (is_longer or self.throttled_since_ms is not None)
+        times_ms = (backlog.lead_until_ms or None, backlog.keeps_up_until_ms if matters else None)
+        return min((each for each in times_ms if each is not None), default=None)
+
+    @property
+    def load(self) -> float:
+        """How near the queue is to asking backends to wait: it is compared with the watermarks; 0 without a limit.
+
+        The limit that is nearer counts. For a client that keeps up it is an eighth: what is on its way until its backends know
+        has to have room.
+        """
+        queue, settings = self.queue, self.settings
+        if not queue.max_len:
+            return 0.0
+        if self.backlog.keeps_up:
+            return PUSHED_BACK_AT * queue.size_bytes / queue.max_bytes if queue.max_bytes else 0.0
+        by_bytes = queue.size_bytes / settings.max_mqueue_bytes if settings.max_mqueue_bytes else 0.0
+        return max(len(queue) / settings.max_mqueue_len, by_bytes)
+
     def compare_with_watermarks(self, activation: Activation) -> None:
         """Asks backends to wait when the queue is long, and releases them when it is short again.
 
         Throttling begins at `high_watermark` and ends at `low_watermark`. The gap between both prevents many records
-        for a queue whose length varies around one limit.
+        for a queue whose length varies around one limit. Backends that send to a client that keeps up wait; those that send to
+        another one are refused. They are told when that changes.
         """
-        load = self.queue.load
+        load, backlog = self.load, self.backlog
         if self.throttled_since_ms is None:
             if 0 < self.settings.high_watermark <= load:
-                reason = f"{len(self.queue)} messages ({self.queue.size_bytes} bytes) wait for the client"
-                activation.add(SetThrottle(since_ms=activation.now_ms, reason=reason))
-                self.throttled_since_ms = activation.now_ms
+                self._throttle(activation.now_ms, activation)
         elif self.settings.high_watermark <= 0 or load <= self.settings.low_watermark:
             activation.add(ClearThrottle())
-            self.throttled_since_ms = None
+            self.throttled_since_ms, backlog.told_progress = None, False
+        elif backlog.told_progress is not backlog.keeps_up:
+            self._throttle(self.throttled_since_ms, activation)
+
+    def _throttle(self, since_ms: int, activation: Activation) -> None:
+        reason = f"{len(self.queue)} messages ({self.queue.size_bytes} bytes) wait for the client"
+        is_progressing = self.backlog.keeps_up
+        activation.add(SetThrottle(since_ms=since_ms, reason=reason, is_progressing=is_progressing))
+        self.throttled_since_ms, self.backlog.told_progress = since_ms, is_progressing

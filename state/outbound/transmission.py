@@ -6,11 +6,14 @@ longer fits in a record of Kafka. This holds for retransmissions too (state/outb
 A session reads ahead: it gives the gateway more messages than the wire has slots, and the gateway writes them as the client
 acknowledges. Otherwise a long queue would need a micro-batch for each window (docs/decisions/0054-bursts.md).
 
-1. Only a client that keeps up gets so many: at most half of the wire's slots have messages from before this activation. The
-   backlog of a slow one stays in the queue, where it can be cancelled, and overtaken by higher priorities.
+1. Only a client that keeps up gets so many: `READ_AHEAD_BYTES` while at most half of the wire's slots have messages from before
+   this activation. If it has acknowledged half as many messages as the wire has slots, it gets four times as much as that was, so
+   that it is busy until the next activation. The backlog of a slow one stays in the queue, where it can be cancelled, and
+   overtaken by higher priorities.
 2. A message that may expire or has a collapse key is not read ahead, nor one behind it. If messages of several priorities wait,
    none is read ahead.
-3. At most `prefetch` messages are read ahead, and `READ_AHEAD_BYTES`. A client with `max_send_rate` gets none.
+3. At most `prefetch` messages are read ahead, and `MAX_READ_AHEAD_BYTES`. A client with `max_send_rate` gets none.
+4. What the gateway may be sending by the fast path is left to it while it leads (state/outbound/backlog.py, rule 4).
 """
 
 from typing import Final
@@ -26,7 +29,10 @@ from state.records.scheduling import collapse_key
 from state.transitions import OutboundAction
 
 READ_AHEAD_BYTES: Final = 16_384
-"""Size of the messages that one activation reads ahead: 10,000 devices at once fit in a gateway's memory limit."""
+"""Size of what is read ahead for a client at first: 10,000 devices at once fit in a gateway's memory limit."""
+MAX_READ_AHEAD_BYTES: Final = 1_048_576
+"""Size of what the gateway has at most beyond the wire's slots."""
+_BUSY_UNTIL_NEXT: Final = 4
 _RECORD_BYTES: Final = 2_048
 """Bytes that the record of a PUBLISH takes at most beside the packet: the message id above all."""
 
@@ -40,12 +46,21 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
     """
     if connection is None or activation.fast_path.waits_for_fence:
         return
-    while outbound.queue and outbound.may_dequeue(connection, activation.now_ms):
-        send(outbound, outbound.queue.pop(), connection, activation)
-    if outbound.queue:
+    queue, now_ms = outbound.queue, activation.now_ms
+    is_left = _is_left_to_gateway(outbound, connection, now_ms)
+    while queue and not is_left and outbound.may_dequeue(connection, now_ms):
+        send(outbound, queue.pop(), connection, activation)
+    if queue and not is_left:
         _read_ahead(outbound, connection, activation)
-    for delivery in outbound.queue.pop_qos0(outbound.tokens(activation.now_ms)):
-        send(outbound, delivery, connection, activation)
+    if not is_left:
+        for delivery in queue.pop_qos0(outbound.tokens(now_ms)):
+            send(outbound, delivery, connection, activation)
+
+
+def _is_left_to_gateway(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
+    """Returns True if the gateway leads and may be sending the next message, and so all that wait (grants.py, rule 2)."""
+    first = outbound.queue.first
+    return first is not None and outbound.leaves_to_gateway(first.position, connection, now_ms)
 
 
 def _read_ahead(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:
@@ -53,17 +68,27 @@ def _read_ahead(outbound: SessionOutbound, connection: SessionConnection, activa
     now_ms = activation.now_ms
     if outbound.rate is not None or outbound.blocked(now_ms):
         return
-    unanswered = outbound.wire_quota(connection) // 2
-    oldest = tuple(outbound.window.oldest(unanswered + 1))
-    if len(oldest) > unanswered and oldest[-1].delivery.first_sent_ms != now_ms:  # rule 1
-        return
+    left_bytes = _read_ahead_bytes(outbound, connection, activation)
     while (delivery := outbound.queue.first) is not None and outbound.read_ahead_quota(connection) > 0:
         if delivery.expires_at_ms is not None or collapse_key(delivery.message) is not None:  # rule 2
             return
-        activation.read_ahead_bytes += delivery.size_bytes
-        if activation.read_ahead_bytes > READ_AHEAD_BYTES:
+        left_bytes -= delivery.size_bytes
+        if left_bytes < 0:
             return
         send(outbound, outbound.queue.pop(), connection, activation)
+
+
+def _read_ahead_bytes(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> int:
+    """Returns how much more the gateway may get (rules 1 and 3), in bytes."""
+    slots = outbound.wire_quota(connection)
+    oldest = tuple(outbound.window.oldest(slots // 2 + 1))
+    is_drained = len(oldest) <= slots // 2 or oldest[-1].delivery.first_sent_ms == activation.now_ms
+    wanted = READ_AHEAD_BYTES if is_drained else 0
+    if 2 * activation.acknowledged >= slots:
+        wanted = max(wanted, _BUSY_UNTIL_NEXT * activation.acknowledged_bytes)
+    if not wanted:
+        return 0
+    return min(wanted, MAX_READ_AHEAD_BYTES) - sum(entry.delivery.size_bytes for entry in outbound.window.beyond(slots))
 
 
 def send(outbound: SessionOutbound, delivery: Delivery, connection: SessionConnection, activation: Activation) -> None:

@@ -102,7 +102,7 @@ class Scenario:
     """
 
     def __init__(self, *, settings: SessionSettings | None = None, **changes: Any) -> None:
-        self.settings = settings or SessionSettings(**{"prefetch": 0} | changes)
+        self.settings = settings or SessionSettings(**{"prefetch": 0, "max_backlog_bytes": 0} | changes)
         self.now_ms = START_MS
         self.commands: list[Command] = []
         self.last: tuple[Command, ...] = ()

@@ -17,7 +17,7 @@ from state.commands import Transition
 from state.connection import SessionConnection
 from state.errors import SessionMisuse
 from state.events import FastSent
-from state.model import Outcome, QoS
+from state.model import Outcome, Position, QoS
 from state.outbound.admission import new_delivery
 from state.outbound.collapsing import finish_replaced, replaced_by
 from state.outbound.inflight_window import Delivery, InflightEntry
@@ -35,7 +35,7 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
     Raises:
         SessionMisuse: Another message has the packet id.
     """
-    _note_for_grant(outbound, event, connection)
+    _note_for_grant(outbound, event, connection, activation)
     if _is_behind_missing(outbound, event):  # step 1
         return
     if outbound.positions.is_beyond(event.position):
@@ -45,7 +45,7 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
     if entry is not None:  # step 3
         _adopt_from_window(outbound, entry, event, connection, activation)
         return
-    waiting = next((delivery for delivery in outbound.queue if delivery.position == event.position), None)
+    waiting = outbound.queue.at(event.position)
     if waiting is not None:  # step 3
         _check_id(outbound, event)
         outbound.queue.remove([waiting])
@@ -55,19 +55,17 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
 
 def _is_behind_missing(outbound: SessionOutbound, event: FastSent) -> bool:
     partition, previous = event.position.partition, event.previous
-    return previous > outbound.positions.handled_in(partition) or any(
-        waiting.position is not None
-        and waiting.position.partition == partition
-        and waiting.position.offset <= previous
-        and not waiting.attempts  # sent before, and refused by the client
-        for waiting in outbound.queue
-    )
+    return previous > outbound.positions.handled_in(partition) or outbound.queue.has_unsent_up_to(Position(partition, previous))
 
 
-def _note_for_grant(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None) -> None:
-    """Stores what the next grant says about this FastSent, whether it is adopted or not."""
+def _note_for_grant(
+    outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None, activation: Activation
+) -> None:
+    """Stores what the next grant says about this FastSent, whether it is adopted or not, and that the gateway sends."""
     if event.packet_id:
         outbound.packet_ids.last_fast = event.packet_id
+    if connection is not None:
+        outbound.backlog.note_fast_sent(activation)
     path = None if connection is None else connection.fast_path
     if path is not None and path.opened_after is not None and path.opened_after.partition == event.position.partition:
         path.adopted = max(path.adopted, event.position.offset)

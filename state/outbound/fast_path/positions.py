@@ -48,8 +48,11 @@ class Positions:
         """
         if self.unread:
             adopted = position in self.unread
-            partition, offset = position
-            self.unread = {kept: None for kept in self.unread if kept.partition != partition or kept.offset > offset}
+            if adopted and next(iter(self.unread)) == position:  # the usual case: none is earlier
+                del self.unread[position]
+            else:
+                partition, offset = position
+                self.unread = {kept: None for kept in self.unread if kept.partition != partition or kept.offset > offset}
             if adopted:
                 return False
         self._raise_to(position)

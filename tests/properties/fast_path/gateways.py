@@ -25,7 +25,7 @@ class Gateways:
 
     def __init__(self, shared: Shared, kafka: Kafka, client_id: str = CLIENT, settings: GatewaySettings | None = None) -> None:
         self._shared, self._kafka, self._client_id = shared, kafka, client_id
-        fast_path = replace(_FAST_PATH, max_held_offers=shared.scenario.max_held_offers)
+        fast_path = replace(_FAST_PATH, max_held_bytes=shared.scenario.max_held_bytes)
         self._settings = settings or GatewaySettings(fast_path=fast_path, session=shared.scenario.session)
         self.connections: list[SimulatedConnection] = []
         self.counters = GatewayCounters()

@@ -17,7 +17,7 @@ class Scenario:
     late_offers: a router that is behind offers what another one has offered.
     landing: how often Kafka stores what it was given.
     serves_at_once: gateways do not wait for the engine at a clean start.
-    max_held_offers: at a connection.
+    max_held_bytes: of offers, at a connection.
     keys, delays_s: of the messages, in turn; None = no collapse key, no deliver-at. cancels: the backend takes messages back.
     recreates: somebody deletes the topic of the messages and creates it again, and the loss is accepted.
     unnamed: every message whose number is a multiple of this has no message id of its own.
@@ -43,7 +43,7 @@ class Scenario:
     unnamed: int = 3
     landing: int = 30
     serves_at_once: bool = False
-    max_held_offers: int = 1_000
+    max_held_bytes: int = 8 << 20
     keys: tuple[str | None, ...] = (None,)
     delays_s: tuple[int | None, ...] = (None,)
     cancels: bool = False
@@ -64,6 +64,9 @@ def scenario_of(number: int) -> Scenario:
             crash_limit=(-1, 1, 20)[number % 3],
             deduplication_window=pick([0, 3, 100]),
             retry_mqtt5=pick(list(RetryMqtt5)),
+            max_backlog_bytes=(0, 1 << 26)[number % 2],
+            progress_timeout_ms=(1_000, 30_000)[number // 2 % 2],
+            leads_from=(1, 2, 16)[number % 3],
         ),
         qos=pick([(2,), (1,), (2, 1, 0), (1, 2), (0, 2), (0,)]),
         versions=pick([(4,), (5,), (4, 5)]),
@@ -83,7 +86,7 @@ def scenario_of(number: int) -> Scenario:
         late_offers=pick([False, False, True]),
         unnamed=pick([3, 3, 1]),
         serves_at_once=pick([True, False]),
-        max_held_offers=pick([1_000, 1_000, 2]),
+        max_held_bytes=pick([8 << 20, 8 << 20, 1_300]),
         keys=pick([(None,), (None,), ("k",), ("k", "l", None)]),
         delays_s=pick([(None,), (None,), (None, None, 2, 0), (1, None)]),
         cancels=pick([False, False, True]),

@@ -319,3 +319,15 @@ def test_what_was_sent_of_the_old_topic_is_adopted_after_it_is_gone() -> None:
     s.submit("b", at=at(0, numbered_partition(0, 1))).fast_sent("a", Y, at=at(1), previous=0)
     assert s.packet_ids == [2, Y]
     assert not s.session.outbound.positions.unread
+
+
+def test_an_adopted_message_is_ignored_when_one_before_it_is_gone_from_the_log() -> None:
+    s = opened().fast_sent("a", Y, at=at(1), previous=0).fast_sent("b", Y + 1, at=at(2), previous=1)
+    s.submit("b", at=at(2))
+    assert (s.packet_ids, list(s.session.outbound.positions.unread)) == ([Y, Y + 1], [])
+
+
+def test_a_message_of_another_partition_in_the_queue_is_not_missing() -> None:
+    s = opened(max_inflight=1).submit("slot", at=at(1)).submit("other", at=at(5, 2)).submit("returned")
+    s.fast_sent("a", Y, at=at(2), previous=1)
+    assert s.packet_ids == [2, Y]

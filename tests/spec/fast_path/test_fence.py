@@ -144,8 +144,7 @@ def test_freed_slots_are_filled_before_the_cut() -> None:
 def test_a_queue_that_was_never_over_its_limit_is_not_cut() -> None:
     s = opened(max_inflight=1).submit("a", at=at(1)).submit("b", "c", "d", at=at(2))
     s.settings = replace(s.settings, max_mqueue_len=1)
-    s.session.settings = s.settings
-    s.session.outbound.queue.max_len = 1
+    s.session.settings = s.session.outbound.settings = s.settings
     s.path_closed()
     assert s.queued == ["b", "c", "d"]
 

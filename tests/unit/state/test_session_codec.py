@@ -380,7 +380,7 @@ def test_a_session_without_scheduling_has_the_bytes_of_one_before_it() -> None:
     s = Scenario(max_send_rate=5).connect().subscribe("t", 1)
     assert len(msgspec.msgpack.decode(encode_session(s.session)[1:])) == len(UnscheduledSessionV1.__struct_fields__)
     s.submit("a")
-    assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] == [[], [], [4_000, START_MS]]
+    assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] == [[], [], [4_000, START_MS], None]
     s = Scenario().submit("a", headers=(("deliver-at", b"%d" % (START_MS + 1)),)).later(1).submit("b")
     assert len(msgspec.msgpack.decode(encode_session(s.session)[1:])) == len(UnscheduledSessionV1.__struct_fields__)
 

@@ -56,7 +56,6 @@ def test_all_that_is_stored_of_a_message_counts_like_payload() -> None:
     queue = MessageQueue(max_len=10, max_bytes=400)
     queue.append(large)
     assert queue.size_bytes == large.size_bytes
-    assert queue.load == large.size_bytes / 400
     assert queue.would_overflow(large.size_bytes)
     assert queue.make_room(Delivery(message=taken, qos=taken.qos, order=2)) == [large]
     assert queue.size_bytes == 0

@@ -15,7 +15,7 @@ class Client:
     """A session that is stored and read again after every activation, and the throttle as a backend sees it."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = SessionSettings(**{"prefetch": 0} | settings)
+        self.settings = SessionSettings(**{"prefetch": 0, "max_backlog_bytes": 0} | settings)
         self.session = Session(client_id="client", settings=self.settings)
         self.now_ms = 1_000
         self.throttle: SetThrottle | None = None

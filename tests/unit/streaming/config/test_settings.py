@@ -104,7 +104,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (
             FastPathSettings,
             {"messages_topic", "routes_topic", "max_lag", "pressure_loop_lag_ms", "pressure_unconfirmed", "pressure_offers"}
-            | {"pressure_hold_ms", "wake_ups_topic", "max_held_offers", "max_held_bytes"},
+            | {"pressure_hold_ms", "wake_ups_topic", "max_held_bytes", "max_lag_of_few"},
         ),
         (
             RoutingSettings,
@@ -114,7 +114,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         (
             SessionSettings,
             {"later_retry_intervals_ms", "max_record_bytes", "max_client_id_bytes", "fast_path", "policy", "exchanges"}
-            | {"routing", "routed_receipts", "messages_generation"},
+            | {"routing", "routed_receipts", "messages_generation", "leads_from"},
         ),
         (BackoffSettings, {"multiplier", "jitter"}),
         (RecordLimits, {"max_headers_bytes", "max_client_id_bytes", "dead_letter_topic_bytes"}),
