@@ -1,5 +1,6 @@
 """Decides whether a router offers a message: to a connection of its own process, to one that a route names, or not at all."""
 
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -17,6 +18,10 @@ from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from state.records.settings import RecordLimits
 
 _PREFIX_LENGTH: Final = len(RECIPIENT_PREFIX)
+_SAMPLE: Final = 12
+"""Records of a full poll that are inspected."""
+_FEW: Final = 3
+"""Clients that they name at most if the messages are for few."""
 _MOST_HEADERS: Final = RecordLimits().max_headers_bytes // HEADER_BYTES
 """A record with more is no message. An offer of a million headers would hold up all devices of a gateway."""
 
@@ -63,7 +68,7 @@ class Offers:
     """
 
     in_burst: bool = False
-    """There is more to read than a poll returns."""
+    """There is more to read than a poll returns, and it is for many clients."""
     here: list[tuple[ClientId, OfferPublish]] = field(default_factory=list)
     elsewhere: list[Elsewhere] = field(default_factory=list)
     dropped: int = 0
@@ -71,6 +76,18 @@ class Offers:
     closed: int = 0
     unknown: int = 0
     is_slow: bool = False
+
+
+def are_for_few(records: Sequence[ConsumedRecord]) -> bool:
+    """Returns True if a sample of the records names few clients, so that each of them gets many messages."""
+    clients: set[str | bytes] = set()
+    for record in records[:: max(1, len(records) // _SAMPLE)]:
+        if record.key is not None:
+            clients.add(record.key)
+            continue
+        with contextlib.suppress(UnreadableRecord):
+            clients.update(name for name, _ in record.headers if name.startswith(RECIPIENT_PREFIX))
+    return len(clients) <= _FEW
 
 
 class OfferRouter:

@@ -9,17 +9,21 @@ offer: the session reads every message all the same, and an offer says what came
 3. While the gateway is under pressure nothing is offered, here or elsewhere. In a burst, which is a poll that returns as much as
    it can, nothing is offered to a connection of this process that could only hold it (FastPathState): micro-batches deliver a
    burst with less work.
+4. That does not hold for messages of few clients, of which each has many: a micro-batch takes as long for each part of them. The
+   router then waits for the gateway, and what it has not read waits in the log.
 """
 
 import asyncio
 import threading
+import time
 from functools import partial
+from itertools import chain
 from typing import Any, Final, Protocol
 
 import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer
 
-from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers
+from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers, are_for_few
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from sinks.fast_path.settings import FastPathSettings
@@ -37,6 +41,8 @@ _RESTART_PAUSE_S: Final = 1.0
 _FETCH_WAIT_MS: Final = 500
 _MOST_RECORDS: Final = 100
 """Records of one poll: the event loop handles them in one go."""
+_FEW_WAITING: Final = 200
+"""Offers that the gateway may have before it, for the router to read on."""
 
 
 class OfferListener(Protocol):
@@ -103,6 +109,10 @@ class KafkaRouter:
         self._stopping = threading.Event()
         self._made = 0  # offers handed to the loop; on the thread
         self._looked_at = 0  # … and looked at; on the loop
+        self._handled = threading.Event()
+        """Set when the loop has looked at offers."""
+        self._are_for_few = False
+        """The messages of the newest poll were for few clients."""
         self._producer: Any = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._listener: OfferListener | None = None
@@ -145,7 +155,9 @@ class KafkaRouter:
             while not self._stopping.is_set():
                 batches = consumer.poll(_POLL_S, _MOST_RECORDS)
                 is_slow = self._follow_assignment(consumer)
-                in_burst = sum(map(len, batches.values())) >= _MOST_RECORDS
+                is_full = sum(map(len, batches.values())) >= _MOST_RECORDS
+                self._are_for_few = is_full and are_for_few([*chain.from_iterable(batches.values())])
+                in_burst = is_full and not self._are_for_few
                 offers, under_pressure = Offers(in_burst=in_burst, is_slow=is_slow), self._is_under_pressure()
                 for partition, records in batches.items():
                     if partition not in self._owned:
@@ -158,6 +170,8 @@ class KafkaRouter:
                 for offer in offers.elsewhere:
                     self._send(*offer)
                 self._hand_over(offers)
+                if self._are_for_few:
+                    self._await_gateway()
                 if self._producer is not None:
                     self._producer.poll(0)
         finally:
@@ -206,10 +220,19 @@ class KafkaRouter:
         Returns:
             True if it was too far behind. The records read are too old to be offered, and the next poll begins at the end.
         """
-        if consumer.known_end(partition) - last - 1 <= self._settings.max_lag:
+        settings = self._settings
+        max_lag = settings.max_lag_of_few if self._are_for_few else settings.max_lag
+        if consumer.known_end(partition) - last - 1 <= max_lag:
             return False
         self._memory.assigned(partition, consumer.skip_to_end(partition))
         return True
+
+    def _await_gateway(self) -> None:
+        """Waits until the gateway has handled most of the offers, for as long as a poll may take."""
+        deadline_s = time.monotonic() + _POLL_S
+        while self._made - self._looked_at > _FEW_WAITING and time.monotonic() < deadline_s and not self._stopping.is_set():
+            self._handled.wait(_POLL_S)
+            self._handled.clear()
 
     def _is_under_pressure(self) -> bool:
         assert self._listener is not None
@@ -242,6 +265,7 @@ class KafkaRouter:
     def _deliver(self, offers: Offers) -> None:
         assert self._listener is not None
         self._looked_at += len(offers.here)
+        self._handled.set()
         self._listener.offers(offers, self._made - self._looked_at)
 
 

@@ -22,11 +22,13 @@ class FastPathSettings:
     )
     max_payload_bytes: int = Setting("larger messages go through a micro-batch", (0, MIB)).default(65_536)
     max_lag: int = 1_000
-    """A gateway that is this many messages of a partition behind skips to the end: the fast path is for latency,
+    """A gateway that is this many messages of a partition behind in a burst skips to the end: the fast path is for latency,
     and micro-batches are for throughput."""
-    max_held_offers: int = 1_000
-    max_held_bytes: int = 262_144
-    """Messages for one connection that wait for its grant, or for a slot. Beyond, they are left to the micro-batches."""
+    max_lag_of_few: int = 50_000
+    """The same while the messages are for few clients: those have the fast path for throughput, too."""
+    max_held_bytes: int = 8 * MIB
+    """Messages for one connection that wait for its grant, or for a slot; a part of this while all connections together hold more
+    than half of limits.max_total_buffered_bytes. Beyond, they are left to the micro-batches."""
     pressure_loop_lag_ms: int = 400
     """The event loop is late by more than this, for a second: a micro-batch is not slower then."""
     pressure_unconfirmed: int = 2_000

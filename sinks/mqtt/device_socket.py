@@ -92,7 +92,9 @@ class DeviceSocket(asyncio.Protocol):
 
     def __post_init__(self) -> None:
         host, limits = self._host, self._host.limits
-        self.connection = WireConnection(host.settings, host.counters, host.now_ms(), limits.unconfirmed, limits.rate_limiter)
+        self.connection = WireConnection(
+            host.settings, host.counters, host.now_ms(), limits.unconfirmed, limits.rate_limiter, limits.buffered
+        )
 
     # --- feed → effects → write → re-arm --------------------------------------------------------------------------------------
 
@@ -349,8 +351,11 @@ class DeviceSocket(asyncio.Protocol):
         """Implements BufferedConnection."""
         return 0 if self._is_aborted else self.unsent_bytes + self._held_bytes
 
-    def close_for_memory(self) -> None:
+    def free_memory(self) -> None:
         """Implements BufferedConnection."""
+        if self.connection.held_offers_bytes * 2 >= self.held_bytes:
+            self.feed(self.connection.forget_offers)
+            return
         assert self._slot is not None  # else it would hold nothing
         self._host.limits.refusals.refused(Limit.TOTAL_BUFFERED_BYTES, self._slot.address)
         self.close_at_once(_TOO_MUCH_HELD, 0)

@@ -27,6 +27,7 @@ from sinks.mqtt.connection.handshake import V5, Handshake
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge, known_subscriptions
+from sinks.mqtt.limits.buffered import SCARCE_PART, Buffered
 from sinks.mqtt.limits.packet_parts import Excess
 from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
@@ -57,8 +58,10 @@ class AcceptedDevice:
     accept: InitVar[AcceptConnection]
     is_blocked: InitVar[bool]
     now_ms: InitVar[int]
+    _buffered: Buffered | None
     outbox: Outbox = field(init=False)
     fast_path: WireFastPath = field(init=False)
+    _max_qos0_bytes: int = field(init=False)
     _connection_id: int = field(init=False)
     _publications: Publications = field(init=False)
     _subscriptions: SubscriptionJudge = field(init=False)
@@ -72,6 +75,7 @@ class AcceptedDevice:
         registration, has_routing = handshake.registration, settings.routing.enabled
         is_v5, grant, self._connection_id = codec is V5, handshake.grant, registration.connection_id
         receive_maximum = connect.receive_maximum if is_v5 else None
+        self._max_qos0_bytes = limits.max_blocked_qos0_bytes
         self.outbox = Outbox(accept.send_quota, receive_maximum, limits.max_blocked_qos0_bytes, is_blocked)
         list_id = accept.list_connection_id, accept.list_version
         self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings, list_id)
@@ -277,6 +281,8 @@ class AcceptedDevice:
         if self.fast_path.was_taken(publish):
             self._counters.copies_dropped += 1
             return
+        if not publish.qos:
+            self.outbox.max_qos0_bytes = self._max_qos0_bytes // (SCARCE_PART if self._is_memory_scarce else 1)
         action = self.outbox.send(publish, now_ms)
         if action is WireAction.WRITE_PUBLISH:
             self._write_publish(publish, 0)
@@ -286,6 +292,7 @@ class AcceptedDevice:
 
     def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> None:
         """A message that a router has read: it is sent if the session's grant covers it, now or later."""
+        self.fast_path.held.is_scarce = self._is_memory_scarce
         outcome = self.fast_path.offer(offer, under_pressure, self._records.is_full, wall_ms, now_ms)
         if isinstance(outcome, TakenOffer):
             self._record(outcome)
@@ -295,6 +302,10 @@ class AcceptedDevice:
             self._counters.offers_ignored += 1
         elif (reason := self.take_offers(now_ms)) is not None:
             self._counters.offers_held[reason] += 1
+
+    @property
+    def _is_memory_scarce(self) -> bool:
+        return self._buffered is not None and self._buffered.is_scarce
 
     def take_offers(self, now_ms: int) -> OfferHold | None:
         """Accepts the held offers that the session's grant covers. Returns why the next one is held; None = there is none.

@@ -47,6 +47,7 @@ from sinks.mqtt.connection.handshake import V5, ConnectionRefused, Handshake, ch
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, DEVICE_FAILED, OPEN, OVERDUE, VIOLATION, CloseReason, Deadlines, Phase
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
+from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.packet_rates import PacketRates
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
@@ -71,7 +72,8 @@ class WireConnection:
 
     Args:
         counters: the gateway's.
-        total: what all connections have told Kafka; limiter: what each may send; None = there is no other connection.
+        total: what all connections have told Kafka; limiter: what each may send; buffered: what all hold for their devices;
+            None = there is no other connection.
     """
 
     settings: GatewaySettings
@@ -79,6 +81,7 @@ class WireConnection:
     now_ms: InitVar[int]
     total: InitVar[Unconfirmed | None] = None
     limiter: InitVar[AdaptiveRateLimiter | None] = None
+    buffered: Buffered | None = None
     phase: Phase = Phase.AWAITING_CONNECT
     client_id: ClientId = ""
     key: bytes = b""
@@ -322,7 +325,7 @@ class WireConnection:
         """
         handshake, settings = self._handshake, self.settings
         self._device = AcceptedDevice(
-            self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms
+            self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms, self.buffered
         )
         self._rates.parts.session_filters = accept.max_subscriptions
         self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
@@ -385,6 +388,17 @@ class WireConnection:
             self.counters.offers_ignored += 1
         else:
             self._device.offer(offer, under_pressure, wall_ms, now_ms)
+        return self._effects()
+
+    @property
+    def held_offers_bytes(self) -> int:
+        return 0 if self._device is None else self._device.fast_path.held.size_bytes
+
+    def forget_offers(self, now_ms: int) -> Effects:
+        """Forgets the offers that are held: the session sends their messages."""
+        del now_ms
+        if self._device is not None:
+            self._device.fast_path.held.clear()
         return self._effects()
 
     def _take_offers(self, now_ms: int) -> None:

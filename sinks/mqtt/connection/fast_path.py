@@ -194,8 +194,7 @@ class WireFastPath:
     """Changes of the device on this connection by filter; None = it has unsubscribed."""
 
     def __post_init__(self) -> None:
-        limits = self.settings.fast_path
-        self.held = HeldOffers(limits.max_held_offers, limits.max_held_bytes)
+        self.held = HeldOffers(self.settings.fast_path.max_held_bytes)
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ forgotten at any time, which costs latency only.
 
 from typing import Final
 
+from sinks.mqtt.limits.buffered import SCARCE_PART
 from state.commands import OfferPublish
 
 _OFFER_BYTES: Final = 512
@@ -16,18 +17,19 @@ class HeldOffers:
     """Offers of one partition.
 
     Args:
-        max_offers, max_bytes: Beyond, no offer is added. The oldest ones stay, because the chain continues with them.
+        max_bytes: Beyond, no offer is added. The oldest ones stay, because the chain continues with them.
 
     Attributes:
         offers: To read only. Whether there is any may be asked on any thread.
         size_bytes: The memory that they take.
+        is_scarce: Only a part of max_bytes may be held (sinks/mqtt/limits/buffered.py).
     """
 
-    __slots__ = ("_max_bytes", "_max_offers", "offers", "size_bytes")
+    __slots__ = ("_max_bytes", "is_scarce", "offers", "size_bytes")
 
-    def __init__(self, max_offers: int, max_bytes: int) -> None:
-        self._max_offers = max_offers
+    def __init__(self, max_bytes: int) -> None:
         self._max_bytes = max_bytes
+        self.is_scarce = False
         self.offers: list[OfferPublish] = []  # a deque takes 760 bytes while it is empty, for each connection
         self.size_bytes = 0
 
@@ -44,7 +46,8 @@ class HeldOffers:
         if offers and offers[-1].position.partition != offer.position.partition:
             self.clear()
         size_bytes = _size_bytes(offer)
-        if len(offers) >= self._max_offers or (offers and self.size_bytes + size_bytes > self._max_bytes):
+        max_bytes = self._max_bytes // SCARCE_PART if self.is_scarce else self._max_bytes
+        if offers and self.size_bytes + size_bytes > max_bytes:
             return False
         offers.append(offer)
         self.size_bytes += size_bytes

@@ -117,5 +117,7 @@ class DeviceLimits:
         (MIB, 64 << 30),
     ).default(268_435_456)
     max_blocked_qos0_bytes: int = Setting(
-        "QoS 0 messages for a device that does not read, or that wait behind the fast path; beyond, dropped", (0, 1 << 30)
-    ).default(1_048_576)
+        "QoS 0 messages for a device that does not read, or that wait behind the fast path; beyond, dropped; 1/32 of it while "
+        "all devices have more than half of max_total_buffered_bytes",
+        (0, 1 << 30),
+    ).default(8 * MIB)

@@ -213,7 +213,7 @@ class TestBackPressure:
         harness.feed("writing_blocked", True)
         assert send_publish(harness, 1) == b""
         assert send_publish(harness, 0, qos=0) == written(0, qos=0)
-        assert len(send_publish(harness, 0, qos=0, payload=bytes(1 << 20))) == 0
+        assert len(send_publish(harness, 0, qos=0, payload=bytes(8 << 20))) == 0
         assert harness.counters.qos0_dropped == 1
         harness.feed("writing_blocked", False)
         assert harness.settle() == written(1)

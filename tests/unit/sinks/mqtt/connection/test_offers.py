@@ -254,7 +254,7 @@ class TestHolding:
         assert harness.last(FastSent).sent_ms == WALL_MS + 2_000
 
     def test_what_is_too_much_is_left_to_the_session(self) -> None:
-        harness = connected(fast_path=FastPathSettings(max_held_offers=2))
+        harness = connected(fast_path=FastPathSettings(max_held_bytes=1_300))
         for offset in (5, 6, 7):
             offer(harness, offset, qos=0)
         assert (refusals(harness), holds(harness)) == ({"full": 1}, {"closed": 2})

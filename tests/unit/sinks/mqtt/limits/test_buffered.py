@@ -19,7 +19,7 @@ class Device:
         self.held_bytes = held_bytes
         self.total.buffered.update(self, held_bytes)
 
-    def close_for_memory(self) -> None:
+    def free_memory(self) -> None:
         self.is_closed = True
         self.held_bytes = 0
 
@@ -102,7 +102,7 @@ def test_measuring_updates_the_sum(total: Total) -> None:
 
 def test_a_connection_that_fails_does_not_end_the_limit(total: Total) -> None:
     class Fails(Device):
-        def close_for_memory(self) -> None:
+        def free_memory(self) -> None:
             raise RuntimeError("a bug")
 
     Fails(total, 200)
