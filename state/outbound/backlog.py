@@ -24,7 +24,7 @@ LEAD_MS: Final = 500
 
 
 class Backlog:
-    """What the session remembers of its queue.
+    """The part of a session that decides about its queue.
 
     Attributes:
         keeps_up_until_ms: Rule 2; 0 = the client does not keep up.
