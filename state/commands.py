@@ -321,7 +321,7 @@ class SetThrottle(Value, frozen=True, tag=24):
 
     Attributes:
         since_ms: Time at which throttling began.
-        is_progressing: The client is connected and acknowledges: backends wait for it. Otherwise they are refused.
+        is_progressing: The client is connected and acknowledges, so backends wait for it. False = it is away or stands still.
     """
 
     since_ms: int

@@ -1,7 +1,10 @@
 """Defines the records of `inflight.throttle`: clients that must not be sent to now. It is a public contract with backends.
 
-Key: the client id, or `*` for all clients. Value: JSON `{"code": 530, "reason": …, "since_ms": …}`; without a value throttling
-has ended. The topic is compacted, so reading it from its beginning gives the present state.
+Key: the client id, or `*` for all clients. Value: JSON `{"code": 530, "reason": …, "since_ms": …, "is_progressing": …}`. A record
+without a value ends the throttling. The topic is compacted, so reading it from its beginning gives the present state.
+
+With `is_progressing` the client is connected and acknowledges, and it is behind: a publisher waits until the throttling ends.
+Without it the client is away or stands still: a publisher gives up, or tries again later.
 """
 
 from typing import Final
@@ -24,20 +27,22 @@ class Throttle(msgspec.Struct, frozen=True):
     Attributes:
         reason: Text for people.
         since_ms: Unix time.
+        is_progressing: True = the client is connected and acknowledges. It will catch up.
     """
 
     code: int = TOO_MANY_REQUESTS
     reason: str = ""
     since_ms: int = 0
+    is_progressing: bool = False
 
 
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(Throttle)
 
 
-def encode_throttle(reason: str, since_ms: int) -> bytes:
+def encode_throttle(reason: str, since_ms: int, *, is_progressing: bool = False) -> bytes:
     """Returns the value of a record that throttles."""
-    return _encoder.encode(Throttle(reason=reason, since_ms=since_ms))
+    return _encoder.encode(Throttle(reason=reason, since_ms=since_ms, is_progressing=is_progressing))
 
 
 def decode_throttle(value: bytes) -> Throttle:
@@ -50,5 +55,7 @@ def decode_throttle(value: bytes) -> Throttle:
 
 def throttle_record(topic: str, client_id: ClientId, command: SetThrottle | ClearThrottle) -> SinkRecord:
     """Returns the record for a command of a session."""
-    value = encode_throttle(command.reason, command.since_ms) if isinstance(command, SetThrottle) else None
+    value = None
+    if isinstance(command, SetThrottle):
+        value = encode_throttle(command.reason, command.since_ms, is_progressing=command.is_progressing)
     return SinkRecord(topic, client_id.encode(), value)

@@ -1,12 +1,25 @@
 import json
 
-from state.records.throttle import TOO_MANY_REQUESTS, Throttle, decode_throttle, encode_throttle
+import pytest
+
+from state.commands import ClearThrottle, SetThrottle
+from state.records.throttle import TOO_MANY_REQUESTS, Throttle, decode_throttle, encode_throttle, throttle_record
 
 
 def test_a_throttle_says_code_reason_and_time() -> None:
     value = encode_throttle("long queue", 7)
-    assert json.loads(value) == {"code": TOO_MANY_REQUESTS, "reason": "long queue", "since_ms": 7}
+    expected = {"code": TOO_MANY_REQUESTS, "reason": "long queue", "since_ms": 7, "is_progressing": False}
+    assert json.loads(value) == expected
     assert decode_throttle(value) == Throttle(reason="long queue", since_ms=7)
+
+
+@pytest.mark.parametrize("is_progressing", [False, True])
+def test_a_throttle_says_whether_its_client_catches_up(is_progressing: bool) -> None:
+    record = throttle_record("throttle", "c", SetThrottle(since_ms=7, reason="behind", is_progressing=is_progressing))
+    assert record.key == b"c"
+    assert record.value is not None
+    assert decode_throttle(record.value) == Throttle(reason="behind", since_ms=7, is_progressing=is_progressing)
+    assert throttle_record("throttle", "c", ClearThrottle()).value is None
 
 
 def test_unknown_fields_are_ignored_and_missing_fields_have_defaults() -> None:
