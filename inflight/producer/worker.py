@@ -15,7 +15,8 @@ from inflight.producer.message import MessageRecord
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.send_loop import Outcome, SendLoop, Settle
 from inflight.producer.settings import ProducerSettings
-from inflight.producer.throttle import ThrottleFollower, ThrottleOfAll, ThrottleTable
+from inflight.producer.throttle import ThrottleOfAll
+from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
 from state.model import ClientId
 
 _IDLE_MS: Final = 1_000.0

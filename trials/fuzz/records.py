@@ -6,10 +6,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from inflight.producer.throttle import ThrottleTable
 from sinks.bridge.envelope import UnreadableAcknowledgement, read_acknowledgement
 from sinks.bridge.presence import read_client_event
 from sinks.fast_path.route_table import RouteTable
+from sinks.kafka.throttles import ThrottleTable
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings

@@ -12,8 +12,9 @@ from prometheus_client import CollectorRegistry
 from inflight import Cause, InvalidMessage, Producer, ProducerClosed, ProducerSettings, SendFailed, SomeSendsFailed
 from inflight.local.child_process import free_port
 from inflight.producer.metrics import ProducerMetrics
-from inflight.producer.throttle import ThrottleOfAll, ThrottleTable
+from inflight.producer.throttle import ThrottleOfAll
 from inflight.producer.worker import Worker
+from sinks.kafka.throttles import ThrottleTable
 from tests.support.waiting import wait_until
 
 

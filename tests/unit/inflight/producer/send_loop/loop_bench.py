@@ -13,7 +13,7 @@ from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import Attempt, Cause, SendFailed
 from inflight.producer.send_loop import Outcome, Send, SendLoop, SendRefused
 from inflight.producer.settings import ProducerSettings
-from inflight.producer.throttle import ThrottleTable
+from sinks.kafka.throttles import ThrottleTable
 
 EPOCH_MS = 1_700_000_000_000
 

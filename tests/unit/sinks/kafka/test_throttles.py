@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
-from inflight.producer.throttle import ThrottleFollower, ThrottleTable
+from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
 from state.records.throttle import Throttle
 from tests.support.waiting import wait_until
 
@@ -62,6 +62,7 @@ class FakeConsumer:
         self._log = log
         self._end = end
         self.asked = 0
+        self._is_assigned = False
         self.closed = False
 
     def list_topics(self, *, timeout: float) -> Any:
@@ -72,18 +73,22 @@ class FakeConsumer:
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         assert [(each.topic, each.partition, each.offset) for each in partitions] == [("t", 0, 5)]
+        self._is_assigned = True
 
     def get_watermark_offsets(self, partition: TopicPartition, timeout: float) -> tuple[int, int]:
         assert (partition.topic, partition.partition) == ("t", 0)
         return 5, self._end
 
     def consume(self, most: int, timeout: float) -> list[FakeMessage]:
-        found, self._log = self._log[:2], self._log[2:]
-        if not found:
-            time.sleep(0.01)
+        assert not timeout, "what has come is not kept waiting for more"
+        found, self._log = self._log[:1], self._log[1:]
         return found
 
-    def poll(self, timeout: float) -> None: ...
+    def poll(self, timeout: float) -> FakeMessage | None:
+        if not self._log or not self._is_assigned:
+            time.sleep(0.01)
+            return None
+        return self._log.pop(0)
 
     def close(self) -> None:
         self.closed = True
@@ -91,9 +96,9 @@ class FakeConsumer:
 
 @pytest.fixture
 def follow(monkeypatch: pytest.MonkeyPatch) -> Callable[[FakeConsumer, ThrottleTable], ThrottleFollower]:
-    def start(consumer: FakeConsumer, table: ThrottleTable) -> ThrottleFollower:
-        monkeypatch.setattr("inflight.producer.throttle.Consumer", lambda config: consumer)
-        follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", config={}, options={})
+    def start(consumer: FakeConsumer, table: ThrottleTable, on_change: Callable[[], None] = lambda: None) -> ThrottleFollower:
+        monkeypatch.setattr("sinks.kafka.throttles.Consumer", lambda config: consumer)
+        follower = ThrottleFollower(table, bootstrap_servers="nowhere:1", topic="t", config={}, options={}, on_change=on_change)
         follower.start()
         return follower
 
@@ -115,6 +120,15 @@ def test_the_topic_is_known_when_it_was_read_to_its_end_and_then_followed(follow
     wait_until(lambda: table.of("new") is not None and table.of("slow") is None, "the records after the end are followed")
     follower.close()
     assert consumer.closed
+
+
+def test_every_change_of_the_table_is_told(follow: Any) -> None:
+    table, seen = ThrottleTable(), list[list[bool]]()
+    log = [FakeMessage(b"a", b"{}"), END, FakeMessage(b"b", b"{}"), FakeMessage(b"b", None)]
+    follower = follow(FakeConsumer(log), table, lambda: seen.append([table.of(each) is not None for each in ("a", "b")]))
+    wait_until(lambda: len(seen) >= 2, "the end of the topic and what came behind it are told")
+    follower.close()
+    assert seen == [[True, False], [True, False]], "both records behind the end came together"
 
 
 def test_the_end_is_where_it_was_at_the_start_even_if_no_record_is_there(follow: Any) -> None:
