@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
@@ -26,6 +27,8 @@ _BLOCK_MS: Final = 10_000
 _DELIVERY_MS: Final = 30_000
 _MARGIN_MS: Final = 300_000
 """The clock of the process that was killed may differ from that of the brokers."""
+_CATCH_UP_MS: Final = 10_000
+"""Wait for a client that is connected and behind. The batch waits with it, and the client is tried once more at the end."""
 _T = TypeVar("_T")
 
 
@@ -65,6 +68,7 @@ class ProducerSender:
         self._servers = settings.kafka.bootstrap_servers
         self._options = settings.kafka.librdkafka_options()
         self._messages = settings.topics.messages
+        sending = replace(sending, catch_up_timeout_ms=_CATCH_UP_MS)
         self._producer = Producer(self._servers, settings=sending, registry=CollectorRegistry())
 
     def send(self, campaign: Campaign, client_ids: Sequence[ClientId]) -> dict[ClientId, str]:

@@ -24,10 +24,10 @@ from inflight.cli.sending import (
     Timeout,
     arguments_of,
     check_payload_options,
-    duration_ms,
     numbered,
     payloads_of,
     settings_of,
+    timeout_of,
 )
 from state.errors import InflightError
 from streaming.terminal import say, write_json, write_table
@@ -65,7 +65,7 @@ def publish(
     priority: Priority = None,
     header: Header = None,
     attempts: Attempts = 3,
-    timeout: Timeout = "30s",
+    timeout: Timeout = None,
     kafka: Kafka = None,
     data_dir: DataDir = None,
     config: Config = None,
@@ -81,7 +81,7 @@ def publish(
         "key": key,
         **arguments_of(qos, retain, priority, expiration, header, deliver_at=deliver_at, collapse_key=collapse_key),
     }
-    timeout_ms = duration_ms("--timeout", timeout)
+    timeout_ms = timeout_of(timeout)
     settings = settings_of(kafka, config, overrides, data_dir)
     _check_routing(settings, "so nobody would get the message (`inflight send` names clients)")
     payloads = payloads_of(payload, file, lines=lines, count=count)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, Final
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -16,6 +17,8 @@ from streaming.terminal import console
 
 _SHOWN_FAILURES: Final = 3
 _ATTEMPTS_SHARE: Final = 3
+_TIMEOUT_MS: Final = 30_000
+_LEAST_TIMEOUT_MS: Final = 100
 
 
 class SomeNotSent(InflightError):
@@ -27,7 +30,7 @@ def send_messages(
     messages: Sequence[Mapping[str, Any]],
     *,
     attempts: int,
-    timeout_ms: int,
+    timeout_ms: int | None,
     show_progress: bool,
     are_published: bool = False,
 ) -> str:
@@ -35,6 +38,7 @@ def send_messages(
 
     Args:
         messages: Arguments of `Producer.send`, or of `Producer.publish`, for each message.
+        timeout_ms: How long each may take; None = 30 s, without the time in which its client is connected and behind.
 
     Returns:
         The text to print: the id of a single message, or a summary.
@@ -49,7 +53,8 @@ def send_messages(
         _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer,
         _progress(show_progress, len(messages)) as count_outcome,
     ):
-        for outcome in _outcomes(producer.publish_async if are_published else producer.send_async, messages):
+        begin = partial(producer.publish_async if are_published else producer.send_async, timeout_s=_seconds(timeout_ms))
+        for outcome in _outcomes(begin, messages):
             outcomes.append(outcome)
             count_outcome(outcome)
     _check(outcomes, settings)
@@ -59,7 +64,7 @@ def send_messages(
 
 
 def send_to_clients(
-    settings: Settings, clients: Sequence[str], message: Mapping[str, Any], *, attempts: int, timeout_ms: int
+    settings: Settings, clients: Sequence[str], message: Mapping[str, Any], *, attempts: int, timeout_ms: int | None
 ) -> str:
     """Sends a message to all clients.
 
@@ -71,17 +76,17 @@ def send_to_clients(
     """
     with _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer:
         try:
-            return producer.send_many(clients, **message)[0].message_id
+            return producer.send_many(clients, **message, timeout_s=_seconds(timeout_ms))[0].message_id
         except SomeSendsFailed as failure:
             _check(failure.outcomes, settings)
             raise
 
 
-def cancel_message(settings: Settings, client_id: str, message_id: str, *, attempts: int, timeout_ms: int) -> str:
+def cancel_message(settings: Settings, client_id: str, message_id: str, *, attempts: int, timeout_ms: int | None) -> str:
     """Asks the engine to take a message back. Returns the text to print. Raises as `send_messages` for a single message."""
     with _producer(settings, attempts=attempts, timeout_ms=timeout_ms) as producer:
         try:
-            producer.cancel(client_id, message_id)
+            producer.cancel(client_id, message_id, timeout_s=_seconds(timeout_ms))
         except SendFailed as failure:
             _check([failure], settings)
     return f"asked the session of {client_id} to take {message_id} back: inflight trace {message_id} shows what became of it"
@@ -120,14 +125,19 @@ def producer_settings(settings: Settings) -> ProducerSettings:
     )
 
 
-def _producer(settings: Settings, *, attempts: int, timeout_ms: int) -> Producer:
+def _seconds(timeout_ms: int | None) -> float | None:
+    return None if timeout_ms is None else max(_LEAST_TIMEOUT_MS, timeout_ms) / 1_000
+
+
+def _producer(settings: Settings, *, attempts: int, timeout_ms: int | None) -> Producer:
+    allowed_ms = _TIMEOUT_MS if timeout_ms is None else timeout_ms
     configure_logging()  # to standard error: standard output is for message ids
     return Producer(
         settings.kafka.bootstrap_servers,
         settings=producer_settings(settings),
         max_attempts=attempts,
-        attempt_timeout_ms=max(1_000, timeout_ms // _ATTEMPTS_SHARE),
-        deadline_ms=max(100, timeout_ms),
+        attempt_timeout_ms=max(1_000, allowed_ms // _ATTEMPTS_SHARE),
+        deadline_ms=max(_LEAST_TIMEOUT_MS, allowed_ms),
     )
 
 

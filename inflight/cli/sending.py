@@ -43,7 +43,14 @@ Header: TypeAlias = Annotated[
 Attempts: TypeAlias = Annotated[
     int, typer.Option("--attempts", min=1, help="Attempts for each message; more of them outlast longer throttling.")
 ]
-Timeout: TypeAlias = Annotated[str, typer.Option("--timeout", metavar="DURATION", help="How long each message may take.")]
+Timeout: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--timeout",
+        metavar="DURATION",
+        help="How long each message may take; default: 30s, and longer while its client is connected and catches up.",
+    ),
+]
 Kafka: TypeAlias = Annotated[
     str | None,
     typer.Option("--kafka", metavar="HOST:PORT", help="Default: the running `inflight up`, else the configuration."),
@@ -77,7 +84,7 @@ def send(
     priority: Priority = None,
     header: Header = None,
     attempts: Attempts = 3,
-    timeout: Timeout = "30s",
+    timeout: Timeout = None,
     kafka: Kafka = None,
     data_dir: DataDir = None,
     config: Config = None,
@@ -97,7 +104,7 @@ def send(
         "topic": client if topic is None else topic,
         **arguments_of(qos, retain, priority, expiration, header, deliver_at=deliver_at, collapse_key=collapse_key),
     }
-    timeout_ms = duration_ms("--timeout", timeout)
+    timeout_ms = timeout_of(timeout)
     settings = settings_of(kafka, config, overrides, data_dir)
     payloads = payloads_of(payload, file, lines=lines, count=count)
 
@@ -115,7 +122,7 @@ def cancel(
     client: Annotated[str, typer.Argument(metavar="CLIENT", help="The MQTT client id.")],
     message_id: Annotated[str, typer.Argument(metavar="ID", help="The message id, as `inflight send` prints it.")],
     attempts: Attempts = 3,
-    timeout: Timeout = "30s",
+    timeout: Timeout = None,
     kafka: Kafka = None,
     data_dir: DataDir = None,
     config: Config = None,
@@ -125,7 +132,7 @@ def cancel(
 
     The engine decides: what it has sent already is delivered. `inflight trace ID` shows which it was.
     """
-    timeout_ms = duration_ms("--timeout", timeout)
+    timeout_ms = timeout_of(timeout)
     settings = settings_of(kafka, config, overrides, data_dir)
 
     from inflight.cli.send_display import cancel_message  # Kafka and rich
@@ -202,6 +209,11 @@ def numbered(payloads: list[bytes], message_id: str | None, common: dict[str, An
     for number, payload in enumerate(payloads, 1):
         given = message_id if message_id is None or not many else f"{message_id}-{number}"
         yield {**common, "payload": payload, "message_id": given}
+
+
+def timeout_of(timeout: str | None) -> int | None:
+    """Returns --timeout in milliseconds; None = it is not given."""
+    return None if timeout is None else duration_ms("--timeout", timeout)
 
 
 def duration_ms(option: str, text: str) -> int:

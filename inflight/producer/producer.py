@@ -15,7 +15,7 @@ from concurrent.futures import TimeoutError as NotInTime
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, cast, overload
+from typing import Any, Final, Self, cast, overload
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
@@ -44,6 +44,8 @@ from inflight.running_up import kafka_of_running_up
 from sinks.kafka.security.librdkafka_client import from_python_names
 from state.errors import InflightError
 from state.model import ClientId, MessageId
+
+_ROOM_CHECK_MS: Final = 1_000.0
 
 
 class ProducerClosed(InflightError):
@@ -121,7 +123,8 @@ class Producer:
         collapse_key: 1…256 bytes; it replaces messages with the same key that still wait for the client.
         priority: 0…255, higher first. response_topic … user_properties: MQTT 5 properties.
         cc, bcc: more routing keys for its dead letter. dead_letter_exchange, dead_letter_routing_key: where that goes.
-        headers: more Kafka headers, kept for the dead letter. timeout_s: deadline of the whole send; default `deadline_ms`.
+        headers: more Kafka headers, kept for the dead letter. timeout_s: deadline of the whole send; default `deadline_ms`, and
+        the time in addition in which it waits for a client that is connected and behind (at most `catch_up_timeout_ms`).
 
         Raises InvalidMessage (nothing was sent), SendFailed (with every attempt), ProducerClosed.
         """
@@ -134,8 +137,9 @@ class Producer:
     ) -> "Future[SendResult]":
         """Sends one message without waiting: arguments of `send`. The future always ends, with a SendResult or with SendFailed.
 
-        Blocks while `max_pending_messages` are under way (within the deadline). Callbacks of the future run on a
-        thread that settles other sends, too: keep them short. Raises InvalidMessage, ProducerClosed.
+        Blocks while `max_pending_messages` or `max_pending_bytes` are under way. So a loop over any number of messages goes as
+        fast as the devices take them. Callbacks of the future run on a thread that settles other sends, too: keep them short.
+        Raises InvalidMessage, ProducerClosed.
         """
         self._check_open()
         message = build_message(client_id, topic, payload, settings=self._settings, **options)
@@ -268,20 +272,25 @@ class Producer:
         """1. the number of partitions is known, or was waited for; 2. as few records as possible; 3. all have an outcome."""
         self._check_open()
         clients = check_clients(client_ids, self._settings)
-        deadline_ms = now_ms() + self._allowed_ms(timeout_s)
+        begun_ms = now_ms()
         wait_ms = min(self._allowed_ms(timeout_s), self._settings.attempt_timeout_ms)
         partitions = self._worker.partitions(wait_ms / 1_000)  # step 1
         outcomes: dict[ClientId, Outcome] = {}
         changed = threading.Condition()
         messages = build_messages(clients, topic, payload, settings=self._settings, partitions=partitions, **options)
         for message in messages:  # step 2
-            self._begin_group(message, deadline_ms, outcomes, changed)
+            self._begin_group(message, begun_ms, timeout_s, outcomes, changed)
         with changed:
             changed.wait_for(lambda: len(outcomes) == len(clients))  # step 3
         return [outcomes[client_id] for client_id in clients]
 
     def _begin_group(
-        self, message: MessageRecord, deadline_ms: float, outcomes: dict[ClientId, Outcome], changed: threading.Condition
+        self,
+        message: MessageRecord,
+        begun_ms: float,
+        timeout_s: float | None,
+        outcomes: dict[ClientId, Outcome],
+        changed: threading.Condition,
     ) -> None:
         """Begins the sends of a record. Each puts its outcome into `outcomes`, which the caller waits for."""
         clients = message.recipients or (message.client_id,)
@@ -298,26 +307,26 @@ class Producer:
                 changed.notify()
             self._capacity.release(message.size_bytes)
 
-        if not self._capacity.reserve(message.size_bytes, max(0.0, deadline_ms - now_ms()) / 1_000):
+        deadline_ms = self._reserve(message, begun_ms, timeout_s)
+        if deadline_ms is None:
             with changed:
                 for client_id in clients:
                     self._metrics.failed(Cause.TIME_OUT)
                     outcomes[client_id] = _too_many(client_id, message.message_id, self._settings)
             return
         self._metrics.pending.inc(len(clients))
+        is_patient = timeout_s is None
         if message.recipients:
-            self._worker.submit_many(message, deadline_ms, {client_id: partial(settle, client_id) for client_id in clients})
+            settles = {client_id: partial(settle, client_id) for client_id in clients}
+            self._worker.submit_many(message, deadline_ms, settles, is_patient=is_patient)
         else:
-            self._worker.submit(message, deadline_ms, partial(settle, message.client_id))
+            self._worker.submit(message, deadline_ms, partial(settle, message.client_id), is_patient=is_patient)
 
     def _begin(self, worker: Worker, message: MessageRecord, timeout_s: float | None) -> "Future[SendResult]":
-        allowed_ms = self._allowed_ms(timeout_s)
-        deadline_ms = now_ms() + allowed_ms
         future: Future[SendResult] = Future()
         future.set_running_or_notify_cancel()  # what is under way cannot be taken back
-        # A callback of a future must not wait, because its thread completes other futures, too.
-        patience_s = 0.0 if self._is_settling_here() else allowed_ms / 1_000
-        if not self._capacity.reserve(message.size_bytes, patience_s):
+        deadline_ms = self._reserve(message, now_ms(), timeout_s)
+        if deadline_ms is None:
             self._metrics.failed(Cause.TIME_OUT)
             future.set_exception(_too_many(message.client_id, message.message_id, self._settings))
             return future
@@ -331,8 +340,29 @@ class Producer:
             else:
                 future.set_result(outcome)
 
-        worker.submit(message, deadline_ms, settle)
+        worker.submit(message, deadline_ms, settle, is_patient=timeout_s is None)
         return future
+
+    def _reserve(self, message: MessageRecord, begun_ms: float, timeout_s: float | None) -> float | None:
+        """Waits for room among the unconfirmed messages. Returns the deadline of the send; None if there was no room in time.
+
+        Without timeout_s the deadline moves while the room is wanted for clients that are connected and behind.
+
+        Args:
+            begun_ms: When the send began, on the clock `now_ms`.
+        """
+        allowed_ms = self._allowed_ms(timeout_s)
+        deadline_ms = begun_ms + allowed_ms
+        # A callback of a future must not wait, because its thread completes other futures, too.
+        wait_ms = 0.0 if self._is_settling_here() else max(0.0, deadline_ms - now_ms())
+        while not self._capacity.reserve(message.size_bytes, min(wait_ms, _ROOM_CHECK_MS) / 1_000):
+            now = now_ms()
+            if timeout_s is None and self._is_anybody_behind():
+                deadline_ms = min(now, begun_ms + self._settings.catch_up_timeout_ms) + allowed_ms
+            if not wait_ms or now >= deadline_ms:
+                return None
+            wait_ms = deadline_ms - now
+        return deadline_ms
 
     def _publishing(self) -> Worker:
         with self._closing:
@@ -349,6 +379,10 @@ class Producer:
 
     def _allowed_ms(self, timeout_s: float | None) -> float:
         return self._settings.deadline_ms if timeout_s is None else timeout_s * 1_000
+
+    def _is_anybody_behind(self) -> bool:
+        publications = self._publications
+        return self._worker.is_anybody_behind or (publications is not None and publications.is_anybody_behind)
 
     def _is_settling_here(self) -> bool:
         publications = self._publications

@@ -2,7 +2,8 @@
 
 1. An attempt starts when a message is handed in, or when the attempt before it has failed. It ends with Kafka's confirmation, a
    broker's error, a lost connection, or after `attempt_timeout_ms`. The next one follows at once, up to `max_attempts`.
-2. Only a throttled client's attempt (530) is followed by a wait: `backoff_wait_ms`, counted from the start of that attempt.
+2. Only a throttled client's attempt (530) is followed by a wait: `backoff_wait_ms`, counted from the start of that attempt. For
+   a client that is connected and behind (`is_progressing`) no attempt runs: rules 7 and 8.
 3. A record is given to Kafka's client once. The client repeats it under the same producer id and sequence number, so the broker
    keeps one copy. Further attempts give it further time and never make a second record. A record is given to another generation
    only if it is certain that the first one was never written.
@@ -11,6 +12,10 @@
 6. A record with several recipients is given to a generation at once, without those that would have to wait. Each of those gets
    a record of its own, and so does every recipient if the record turns out to be not written. So only records for one client
    wait, and steps 2 to 4 hold for each client.
+7. What waits for a client that is connected and behind goes when the throttle ends, in portions: the next throttle has a second
+   to come before the next portion. Only time ends such a wait, with 530.
+8. A send with a time of its own ends by that. For any other, `deadline_ms` begins anew after such a wait, which lasts at most
+   `catch_up_timeout_ms` without a portion for its client.
 
 `order_key` is what step 4 calls a client: the client id, or the key of a publication, of whom nobody is throttled alone.
 
@@ -40,6 +45,9 @@ _RETIRE_AFTER_MS: Final = 1_000
 """A younger generation is not retired for one lost message: short deadlines must not use up producer ids."""
 _TIMERS_KEPT: Final = 4_096
 _UNREACHABLE: Final = "no broker could be reached"
+_PORTION_BYTES: Final = 4_194_304
+_PORTION_PAUSE_MS: Final = 1_000
+"""The queue of a client that was behind has room for several such portions, from several producers."""
 
 Outcome: TypeAlias = SendResult | SendFailed
 Settle: TypeAlias = Callable[[Outcome], None]
@@ -48,6 +56,8 @@ Settle: TypeAlias = Callable[[Outcome], None]
 class SendState(Enum):
     BACKOFF = auto()
     """The client is throttled and the wait runs."""
+    BEHIND = auto()
+    """The client is connected and behind. No attempt runs."""
     TURN = auto()
     """An earlier send of the same client waits. No attempt runs."""
     READY = auto()
@@ -85,6 +95,9 @@ class Send:
     """One record on its way.
 
     Attributes:
+        deadline_ms: Time at which it fails, unless rule 8 gives it more.
+        is_patient: It has no time of its own (rule 8).
+        waits_since_ms: Time since which it waits for a client that is connected and behind, or behind earlier sends.
         number: The order of submission.
         settle: By order key; each is called once, with the outcome.
         queue: The queue of its partition, set by the generation.
@@ -96,6 +109,8 @@ class Send:
     deadline_ms: float
     number: int
     settle: dict[str, list[Settle]]
+    is_patient: bool = False
+    waits_since_ms: float = 0.0
     state: SendState = SendState.READY
     attempts: list[Attempt] = field(default_factory=list)
     started_ms: float = 0.0
@@ -117,6 +132,19 @@ class Send:
     def is_written(self) -> bool:
         """True when Kafka's client has the record, or has had it."""
         return self.record is not None
+
+
+@dataclass(slots=True)
+class CatchUp:
+    """A client that is connected and behind, or was so a moment ago, and for whom sends wait.
+
+    Attributes:
+        since_ms: Time of the last portion; at first, time at which the first send began to wait.
+        resumes_ms: Time of the next portion, if the throttle has ended by then.
+    """
+
+    since_ms: float
+    resumes_ms: float = 0.0
 
 
 class Throttles(Protocol):
@@ -158,6 +186,8 @@ class SendLoop:
         self._pending: dict[tuple[str, str], Send] = {}
         self._waiting: dict[str, deque[Send]] = {}
         """All sends that no generation has, in the order of submission."""
+        self._catching_up: dict[str, CatchUp] = {}
+        """By order key, if the first send of its queue is BEHIND."""
         self._in_retired: dict[str, int] = {}
         """How many undecided sends an order key has in retired generations: what follows waits for them."""
         self._generation: Generation | None = None
@@ -171,24 +201,38 @@ class SendLoop:
         """Sends that have no outcome yet."""
         return len(self._pending)
 
+    @property
+    def is_anybody_behind(self) -> bool:
+        """True while a send waits for a client that is connected and behind."""
+        return bool(self._catching_up)
+
     # --- what the outside reports ---------------------------------------------------------------------------------------------
 
-    def submit(self, message: MessageRecord, *, deadline_ms: float, settle: Settle, now_ms: float) -> None:
-        """Begins a send. One with the id of a send that is under way shares its record and its outcome."""
+    def submit(
+        self, message: MessageRecord, *, deadline_ms: float, settle: Settle, now_ms: float, is_patient: bool = False
+    ) -> None:
+        """Begins a send. One with the id of a send that is under way shares its record and its outcome.
+
+        Args:
+            is_patient: The send has no time of its own (rule 8).
+        """
         order_key = message.order_key
         identity = (order_key, message.message_id)
         if (under_way := self._pending.get(identity)) is not None:
             under_way.settle[order_key].append(settle)
             return
-        send = self._pending[identity] = Send(message, deadline_ms, next(self._numbers), {order_key: [settle]})
+        send = self._pending[identity] = Send(message, deadline_ms, next(self._numbers), {order_key: [settle]}, is_patient)
         self._wake_at(deadline_ms, send)
         waiting = self._waiting.get(order_key)
         throttle = self._throttle_of(message)
-        if throttle is not None:
+        if throttle is not None and not throttle.is_progressing:
             self._wait(send, SendState.TURN)
             self._throttle(send, throttle.reason, now_ms)
-        elif waiting and waiting[-1].state in (SendState.BACKOFF, SendState.TURN):
+        elif throttle is not None or (waiting and waiting[-1].state not in (SendState.READY, SendState.HANDED_OVER)):
             self._wait(send, SendState.TURN)  # step 4
+            self._begin_turn(send, now_ms)
+            if throttle is not None:
+                self._changed.add(order_key)
         else:
             self._start(send, now_ms)
             if waiting or self._is_blocked(order_key):
@@ -200,12 +244,19 @@ class SendLoop:
             self.close(now_ms)
 
     def submit_many(
-        self, message: MessageRecord, *, deadline_ms: float, settle: Mapping[ClientId, Settle], now_ms: float
+        self,
+        message: MessageRecord,
+        *,
+        deadline_ms: float,
+        settle: Mapping[ClientId, Settle],
+        now_ms: float,
+        is_patient: bool = False,
     ) -> None:
         """Begins the sends of a record with recipients (step 6).
 
         Args:
             settle: For each of the recipients.
+            is_patient: The sends have no time of their own (rule 8).
         """
         at_once: list[ClientId] = []
         later: list[ClientId] = []
@@ -213,14 +264,20 @@ class SendLoop:
             (at_once if self._may_go_at_once(each, message.message_id) else later).append(each)
         if at_once:
             message = message._replace(recipients=tuple(at_once))
-            send = Send(message, deadline_ms, next(self._numbers), {each: [settle[each]] for each in at_once})
+            send = Send(message, deadline_ms, next(self._numbers), {each: [settle[each]] for each in at_once}, is_patient)
             self._pending.update(dict.fromkeys([(each, message.message_id) for each in at_once], send))
             self._wake_at(deadline_ms, send)
             self._start(send, now_ms)
             self._hand_over(send, now_ms)
             self._advance_changed(now_ms)
         for each in later:
-            self.submit(message.for_one(each), deadline_ms=deadline_ms, settle=settle[each], now_ms=now_ms)
+            one = message.for_one(each)
+            self.submit(one, deadline_ms=deadline_ms, settle=settle[each], now_ms=now_ms, is_patient=is_patient)
+
+    def throttles_changed(self, now_ms: float) -> None:
+        """Lets go who may go now of those that wait for a client that is connected and behind."""
+        self._changed.update(self._catching_up)
+        self._advance_changed(now_ms)
 
     def generation_opened(self, generation: Generation, now_ms: float) -> None:
         """Lets everything go that has waited for a generation."""
@@ -308,17 +365,40 @@ class SendLoop:
             _, _, attempts, send = heapq.heappop(self._timers)
             if send.state is SendState.DONE or (now_ms < send.deadline_ms and attempts != len(send.attempts)):
                 continue
-            if now_ms >= send.deadline_ms:
-                self._end_attempt(send, Cause.TIME_OUT, "the deadline of the send passed", now_ms)
-                behind = "behind earlier messages of a throttled client, " if send.state is SendState.TURN else ""
-                self._fail(send, f"its deadline passed ({behind}{len(send.attempts)} attempts)", None, now_ms)
+            limit_ms = self._limit_ms(send)
+            if now_ms >= limit_ms:
+                self._out_of_time(send, now_ms)
             elif send.state is SendState.BACKOFF:
                 send.state = SendState.TURN
                 self._changed.add(send.order_key)
-            elif send.state is not SendState.TURN and now_ms >= send.started_ms + self._settings.attempt_timeout_ms:
+            elif send.state in (SendState.BEHIND, SendState.TURN):
+                if limit_ms != send.deadline_ms:
+                    self._wake_at(limit_ms, send)
+                if send.state is SendState.BEHIND:
+                    self._changed.add(send.order_key)
+            elif now_ms >= send.started_ms + self._settings.attempt_timeout_ms:
                 detail = f" ({self._trouble})" if send.state is SendState.READY else ""
                 self._attempt_failed(send, Cause.TIME_OUT, f"not confirmed in time{detail}", now_ms)
             self._advance_changed(now_ms)
+
+    def _limit_ms(self, send: Send) -> float:
+        """Returns when the send has no more time."""
+        catch_up = self._catching_up.get(send.order_key) if send.state in (SendState.BEHIND, SendState.TURN) else None
+        if catch_up is None or not send.is_patient:
+            return send.deadline_ms
+        return max(send.waits_since_ms, catch_up.since_ms) + self._settings.catch_up_timeout_ms  # step 8
+
+    def _out_of_time(self, send: Send, now_ms: float) -> None:
+        self._end_attempt(send, Cause.TIME_OUT, "the deadline of the send passed", now_ms)
+        if send.state in (SendState.BEHIND, SendState.TURN) and send.order_key in self._catching_up:
+            throttle = self._throttle_of(send.message)
+            queue = f" ({throttle.reason})" if throttle is not None and throttle.reason else ""
+            waited_s = (now_ms - send.waits_since_ms) / 1_000
+            reason = f"the client is connected and behind{queue}, and its turn did not come in {waited_s:.1f} s"
+            self._fail(send, too_many_requests(reason), Cause.THROTTLED, now_ms)  # step 7
+            return
+        behind = "behind earlier messages of a throttled client, " if send.state is SendState.TURN else ""
+        self._fail(send, f"its deadline passed ({behind}{len(send.attempts)} attempts)", None, now_ms)
 
     def _wake_at(self, at_ms: float, send: Send) -> None:
         heapq.heappush(self._timers, (at_ms, next(self._numbers), len(send.attempts), send))
@@ -358,7 +438,7 @@ class SendLoop:
 
     def _end_attempt(self, send: Send, cause: Cause | None, error: str | None, now_ms: float, *, wait_ms: int = 0) -> None:
         """Records how the attempt that runs has ended. While a send waits none runs, and nothing is recorded."""
-        if cause is Cause.THROTTLED or send.state not in (SendState.BACKOFF, SendState.TURN):
+        if cause is Cause.THROTTLED or send.state not in (SendState.BACKOFF, SendState.BEHIND, SendState.TURN):
             started_ms = round(send.started_ms + self._epoch_offset_ms)
             send.attempts.append(Attempt(started_ms, round(now_ms - send.started_ms), cause, error, wait_ms))
 
@@ -378,7 +458,8 @@ class SendLoop:
         divided = []
         for client_id, settle in send.settle.items():
             message = send.message.for_one(client_id)
-            each = Send(message, send.deadline_ms, send.number, {client_id: settle}, attempts=list(send.attempts))
+            attempts = list(send.attempts)
+            each = Send(message, send.deadline_ms, send.number, {client_id: settle}, send.is_patient, attempts=attempts)
             self._pending[client_id, message.message_id] = each
             self._wake_at(each.deadline_ms, each)
             self._start(each, send.started_ms)
@@ -406,19 +487,72 @@ class SendLoop:
 
     def _advance(self, order_key: str, now_ms: float) -> None:
         """Hands over what may go now, in order."""
+        left_bytes = _PORTION_BYTES
         while (waiting := self._waiting.get(order_key)) and (first := waiting[0]).state is not SendState.BACKOFF:
             throttle = self._throttle_of(first.message)
+            if throttle is not None and throttle.is_progressing:
+                self._catching_up.setdefault(order_key, CatchUp(now_ms))
+                self._wait_behind(waiting, now_ms)
+                return
             if throttle is not None:
+                self._end_catch_up(order_key, now_ms)
                 for send in [send for send in waiting if send is first or send.state is SendState.READY]:
                     self._throttle(send, throttle.reason, now_ms)
                 continue
-            if first.state is SendState.TURN:
+            if self._is_blocked(order_key):
+                self._end_catch_up(order_key, now_ms)
+            elif (catch_up := self._catching_up.get(order_key)) is not None:
+                if left_bytes <= 0:
+                    catch_up.since_ms, catch_up.resumes_ms = now_ms, now_ms + _PORTION_PAUSE_MS
+                if now_ms < catch_up.resumes_ms:
+                    self._wait_behind(waiting, now_ms)
+                    self._wake_at(catch_up.resumes_ms, first)
+                    return
+                self._metrics.throttled_seconds.inc((now_ms - first.waits_since_ms) / 1_000)
+                self._extend(first, now_ms)
+            if first.state in (SendState.BEHIND, SendState.TURN):
                 first.state = SendState.READY
                 self._start(first, now_ms)
             if self._is_blocked(order_key):
                 return
+            left_bytes -= first.size_bytes
             self._leave_waiting(first)
             self._hand_over(first, now_ms)
+        if not waiting:
+            self._catching_up.pop(order_key, None)
+
+    # --- clients that are connected and behind --------------------------------------------------------------------------------
+
+    def _wait_behind(self, waiting: deque[Send], now_ms: float) -> None:
+        """Stops the attempts of sends that begin to wait."""
+        first = waiting[0]
+        if first.state is SendState.BEHIND:
+            return
+        if first.state is SendState.READY:
+            for send in waiting:
+                if send.state in (SendState.READY, SendState.BEHIND):
+                    send.state = SendState.TURN
+                    self._begin_turn(send, now_ms)
+        first.state = SendState.BEHIND
+        if not first.waits_since_ms:
+            self._begin_turn(first, now_ms)
+
+    def _begin_turn(self, send: Send, now_ms: float) -> None:
+        send.waits_since_ms = now_ms
+        if send.is_patient:
+            self._wake_at(now_ms + self._settings.catch_up_timeout_ms, send)
+
+    def _end_catch_up(self, order_key: str, now_ms: float) -> None:
+        """Handles a client that is away now, or sends that wait for a broker now."""
+        if self._catching_up.pop(order_key, None) is not None:
+            for send in self._waiting[order_key]:
+                self._extend(send, now_ms)
+
+    def _extend(self, send: Send, now_ms: float) -> None:
+        """Begins the deadline of a send anew (step 8)."""
+        if send.is_patient:
+            send.deadline_ms = max(send.deadline_ms, now_ms + self._settings.deadline_ms)
+            self._wake_at(send.deadline_ms, send)
 
     def _leave_waiting(self, send: Send) -> None:
         if send.state is SendState.HANDED_OVER or (waiting := self._waiting.get(send.order_key)) is None:

@@ -12,9 +12,12 @@ class ProducerSettings:
     """Settings of a `Producer`; every field may be a keyword argument of it.
 
     max_attempts: attempts of one send, the first included. attempt_timeout_ms: how long one of them may take.
-    deadline_ms: how long a send may take altogether; `send(timeout_s=…)` says it for one.
+    deadline_ms: how long a send may take altogether; `send(timeout_s=…)` says it for one. Without timeout_s, waiting for a client
+    that is connected and behind does not count.
+    catch_up_timeout_ms: how long a send without timeout_s waits for such a client that gets nothing at all meanwhile.
     backoff: the waits while the client is throttled; raise `max_attempts` and `deadline_ms` to sit out longer throttling.
-    max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline).
+    max_pending_messages, max_pending_bytes: unconfirmed messages; beyond either, `send_async` blocks (within the deadline, and
+    within catch_up_timeout_ms while sends wait for a client that is connected and behind).
     min_connect_timeout_ms: a connection to Kafka gets at least this long to be made before another is tried; attempts and
     deadlines of sends run meanwhile. gRPC's and RocketMQ's MIN_CONNECT_TIMEOUT.
     topic, publications_topic, throttle_topic, receipts_topic, uplink_topic: `PREFIX.messages`, `PREFIX.publications`,
@@ -38,6 +41,7 @@ class ProducerSettings:
     max_attempts: int = 3
     attempt_timeout_ms: int = 10_000
     deadline_ms: int = 60_000
+    catch_up_timeout_ms: int = 600_000
     backoff: BackoffSettings = field(default_factory=BackoffSettings)
     min_connect_timeout_ms: int = 20_000
     max_pending_messages: int = 10_000
@@ -63,6 +67,7 @@ class ProducerSettings:
             "max_attempts": 1,
             "attempt_timeout_ms": 100,
             "deadline_ms": 100,
+            "catch_up_timeout_ms": 0,
             "min_connect_timeout_ms": 100,
             "max_pending_messages": 1,
             "max_pending_bytes": self.max_record_bytes,

@@ -40,6 +40,8 @@ class Worker:
     ) -> None:
         self.throttles: ThrottleTable = ThrottleTable() if beside is None else beside.throttles
         self._beside = beside
+        self._publications: Worker | None = None
+        """The worker beside this one."""
         self._servers = bootstrap_servers
         self._settings = settings
         self._newest: KafkaGeneration | None = None
@@ -49,6 +51,7 @@ class Worker:
             topic=settings.throttle_topic,
             config=connection_config(settings),
             options=settings.kafka_options,
+            on_change=self._throttles_changed,
         )
         self._loop = SendLoop(
             settings,
@@ -71,6 +74,8 @@ class Worker:
     def start(self) -> None:
         if self._beside is None:
             self._follower.start()
+        else:
+            self._beside._publications = self
         self._want_generation()
         self._timer.start()
 
@@ -86,23 +91,36 @@ class Worker:
         if outcomes:
             self._settle(outcomes)
 
-    def submit(self, message: MessageRecord, deadline_ms: float, settle: Settle) -> None:
+    def submit(self, message: MessageRecord, deadline_ms: float, settle: Settle, *, is_patient: bool) -> None:
         """Hands a message for one client to the send loop.
 
         Args:
             deadline_ms: Time at which the send fails, on the clock `now_ms`.
             settle: Called once with the outcome, on any thread.
+            is_patient: The caller has named no time (rule 8 of the send loop).
         """
-        self.post(lambda loop, now: loop.submit(message, deadline_ms=deadline_ms, settle=settle, now_ms=now))
+        self.post(
+            lambda loop, now: loop.submit(message, deadline_ms=deadline_ms, settle=settle, now_ms=now, is_patient=is_patient)
+        )
 
-    def submit_many(self, message: MessageRecord, deadline_ms: float, settle: Mapping[ClientId, Settle]) -> None:
+    def submit_many(
+        self, message: MessageRecord, deadline_ms: float, settle: Mapping[ClientId, Settle], *, is_patient: bool
+    ) -> None:
         """Hands a message for several recipients to the send loop.
 
         Args:
             deadline_ms: Time at which the sends fail, on the clock `now_ms`.
             settle: What to call by recipient. Each is called once with the outcome, on any thread.
+            is_patient: The caller has named no time (rule 8 of the send loop).
         """
-        self.post(lambda loop, now: loop.submit_many(message, deadline_ms=deadline_ms, settle=settle, now_ms=now))
+        self.post(
+            lambda loop, now: loop.submit_many(message, deadline_ms=deadline_ms, settle=settle, now_ms=now, is_patient=is_patient)
+        )
+
+    @property
+    def is_anybody_behind(self) -> bool:
+        """True while sends wait for a client that is connected and behind. Any thread may ask."""
+        return self._loop.is_anybody_behind
 
     def partitions(self, timeout_s: float) -> int | None:
         """Returns the number of the topic's partitions; None if Kafka does not say it in time."""
@@ -131,6 +149,11 @@ class Worker:
             self._beside.learn_throttles()
         elif not self._follower.wait_known(self._settings.throttle_timeout_ms / 1_000):
             _log.warning("throttled_clients_unknown", action="sending without knowing; the topic is read as soon as it answers")
+
+    def _throttles_changed(self) -> None:
+        for worker in (self, self._publications):
+            if worker is not None and worker.is_anybody_behind:
+                worker.post(lambda loop, now: loop.throttles_changed(now))
 
     def _want_generation(self) -> None:
         """Must not be called again before one has opened."""

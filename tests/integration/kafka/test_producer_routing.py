@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import pytest
 from kafka import KafkaProducer
 from prometheus_client import CollectorRegistry
 
-from inflight import Cause, Producer, ProducerSettings
+from inflight import Cause, Producer, ProducerSettings, SendFailed
 from sinks.kafka.partitioning import partition_of
 from state.records.throttle import encode_throttle
 from tests.support.kafka_topics import ReadRecord, create_topics, read_topic
@@ -73,6 +74,28 @@ def test_only_the_throttled_client_of_many_waits(kafka: SharedKafka, settings: P
     found = Counter(client for record in read_topic(kafka.bootstrap_servers, settings.topic) for client in recipients(record))
     assert found == Counter(clients[:-1])
     assert len(sent) == 50
+
+
+def test_sends_wait_for_a_connected_client_that_catches_up(
+    kafka: SharedKafka, settings: ProducerSettings, producer: Producer
+) -> None:
+    writer = KafkaProducer(bootstrap_servers=kafka.bootstrap_servers)
+    writer.send(settings.throttle_topic, key=b"behind", value=encode_throttle("long queue", 1, is_progressing=True)).get(30)
+    wait_until(lambda: producer.throttled("behind") is not None, "the throttle is known")
+    with pytest.raises(SendFailed, match="530 TOO_MANY_REQUESTS: the client is connected and behind"):
+        producer.send("behind", "a", b"x", timeout_s=0.5)
+    futures = [producer.send_async("behind", "a", b"%d" % number) for number in range(2_000)]
+    assert not any(future.done() for future in futures)
+    writer.send(settings.throttle_topic, key=b"behind", value=None).get(30)
+    writer.close()
+    ended_s = time.monotonic()
+    first = futures[0].result(30)
+    assert time.monotonic() - ended_s < 0.5
+    results = [first, *(future.result(30) for future in futures[1:])]
+    assert [result.offset for result in results] == sorted(result.offset for result in results)
+    assert all(len(result.attempts) == 1 for result in results)
+    sent = [record for record in read_topic(kafka.bootstrap_servers, settings.topic) if record.key == b"behind"]
+    assert [record.value for record in sent] == [b"%d" % number for number in range(2_000)]
 
 
 def test_publications_of_a_key_keep_their_order(kafka: SharedKafka, settings: ProducerSettings, producer: Producer) -> None:

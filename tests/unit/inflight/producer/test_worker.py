@@ -3,13 +3,14 @@
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future
 from typing import Any, ClassVar
 
 import pytest
 from confluent_kafka import KafkaError
 from prometheus_client import CollectorRegistry
 
-from inflight import Cause, InvalidMessage, Producer, ProducerClosed, ProducerSettings, SendFailed, SomeSendsFailed
+from inflight import Cause, InvalidMessage, Producer, ProducerClosed, ProducerSettings, SendFailed, SendResult, SomeSendsFailed
 from inflight.local.child_process import free_port
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.throttle import ThrottleOfAll
@@ -111,6 +112,72 @@ class FakeGeneration:
         self.not_authorised = KafkaError(KafkaError.CLUSTER_AUTHORIZATION_FAILED)
 
     def connect(self) -> None: ...
+
+
+class ConfirmingGeneration(FakeGeneration):
+    """Confirms each record a moment later."""
+
+    partitions = 1
+
+    def __init__(self, servers: str, settings: ProducerSettings, post: Any) -> None:
+        self.not_authorised = None
+        self._post = post
+
+    def hand_over(self, send: Any) -> bool:
+        threading.Thread(target=self._post, args=(lambda loop, now: loop.confirmed(send, 0, 0, now),)).start()
+        return True
+
+    def withdraw(self, send: Any) -> bool:
+        return False
+
+    def retire(self) -> list[Any]:
+        return []
+
+    def end(self) -> None: ...
+
+
+@pytest.fixture
+def confirming(monkeypatch: pytest.MonkeyPatch) -> Iterator[Producer]:
+    """Yields a Producer with room for two messages, and a Kafka that confirms all, for a client `c` that is behind."""
+    monkeypatch.setattr("inflight.producer.worker.KafkaGeneration", ConfirmingGeneration)
+    options: dict[str, Any] = {"deadline_ms": 200, "throttle_timeout_ms": 0, "max_pending_messages": 2}
+    made = Producer(f"127.0.0.1:{free_port()}", registry=CollectorRegistry(), **options)
+    made._worker.throttles.apply(b"c", b'{"reason": "long queue", "is_progressing": true}')
+    yield made
+    made.close(0.0)
+
+
+def catch_up(producer: Producer) -> None:
+    producer._worker.throttles.apply(b"c", None)
+    producer._worker._throttles_changed()
+
+
+def test_sending_blocks_while_a_connected_client_catches_up(confirming: Producer) -> None:
+    futures: list[Future[SendResult]] = []
+    sender = threading.Thread(target=lambda: futures.extend([confirming.send_async("c", "a", b"x") for _ in range(6)]))
+    sender.start()
+    until_s = time.monotonic() + 1.5
+    wait_until(lambda: time.monotonic() > until_s, "several deadlines have passed")
+    assert sender.is_alive(), "two messages have room, and the third waits for it"
+    catch_up(confirming)
+    sender.join(10)
+    assert len({future.result(10).message_id for future in futures}) == 6
+
+
+def test_a_send_with_its_own_time_does_not_wait_longer_for_room(confirming: Producer) -> None:
+    for _ in range(2):
+        confirming.send_async("c", "a", b"x")
+    late = confirming.send_async("c", "a", b"x", timeout_s=0.1)
+    assert "no room" in str(late.exception(0))
+
+
+def test_a_client_that_catches_up_frees_its_sends_at_once(confirming: Producer) -> None:
+    future = confirming.send_async("c", "a", b"x")
+    wait_until(lambda: confirming._worker.is_anybody_behind, "the send waits")
+    catch_up(confirming)
+    freed_s = time.monotonic()
+    assert future.result(5).offset == 0
+    assert time.monotonic() - freed_s < 0.5, "not at the end of a backoff of a second or more"
 
 
 def test_a_missing_right_is_reported_before_the_next_generation_opens(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,8 +93,16 @@ class Bench:
         for settle, outcome in outcomes:
             settle(outcome)
 
-    def send(self, message_id: str, client_id: str = "client", *, deadline_ms: float | None = None) -> None:
-        message = build_message(client_id, "a/b", b"x", settings=self.settings, message_id=message_id)
+    def send(
+        self,
+        message_id: str,
+        client_id: str = "client",
+        *,
+        deadline_ms: float | None = None,
+        is_patient: bool = False,
+        payload: bytes = b"x",
+    ) -> None:
+        message = build_message(client_id, "a/b", payload, settings=self.settings, message_id=message_id)
         name = f"{message_id}#{next(self._numbers)}" if message_id in self.outcomes else message_id
 
         def settle(outcome: Outcome) -> None:
@@ -102,7 +110,8 @@ class Bench:
             self.outcomes[name] = outcome
 
         allowed_ms = self.settings.deadline_ms if deadline_ms is None else deadline_ms
-        self.loop.submit(message, deadline_ms=self.now_ms + allowed_ms, settle=settle, now_ms=self.now_ms)
+        deadline_ms = self.now_ms + allowed_ms
+        self.loop.submit(message, deadline_ms=deadline_ms, settle=settle, now_ms=self.now_ms, is_patient=is_patient)
         self.settle()
 
     def cancel(self, message_id: str, client_id: str = "client") -> None:
@@ -153,6 +162,23 @@ class Bench:
 
     def throttle(self, key: str, value: bytes | None = b'{"reason": "queue is long"}') -> None:
         self.throttles.apply(key.encode(), value)
+
+    def fall_behind(self, client_id: str = "client") -> None:
+        """Throttles a client that is connected and acknowledges."""
+        self.throttle(client_id, b'{"reason": "queue is long", "is_progressing": true}')
+        self._tell()
+
+    def catch_up(self, client_id: str = "client") -> None:
+        self.throttle(client_id, None)
+        self._tell()
+
+    def go_away(self, client_id: str = "client") -> None:
+        self.throttle(client_id)
+        self._tell()
+
+    def _tell(self) -> None:
+        self.loop.throttles_changed(self.now_ms)
+        self.settle()
 
     def run_until(self, now_ms: float) -> None:
         """Advances the loop as the worker does: at every moment when something is due."""

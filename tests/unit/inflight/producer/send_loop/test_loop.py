@@ -56,6 +56,7 @@ STEPS = st.sampled_from(
         "lose",
         "refuse",
         "throttle",
+        "behind",
         "clear",
         "wait",
         "open",
@@ -70,7 +71,7 @@ class Turmoil:
     """Anything that Kafka and the engine can do, in any order."""
 
     def __init__(self) -> None:
-        self.bench = Bench(max_attempts=3)
+        self.bench = Bench(max_attempts=3, deadline_ms=60_000)
         self.generations = [self.bench.generation]
         self.sent = 0
         self.names: list[str] = []
@@ -80,7 +81,7 @@ class Turmoil:
         bench = self.bench
         match step:
             case "send":
-                bench.send(f"m{self.sent}", f"client-{pick}")
+                bench.send(f"m{self.sent}", f"client-{pick}", is_patient=bool(number % 2))
                 self.names.append(f"m{self.sent}")
                 self.sent += 1
             case "many":
@@ -89,8 +90,12 @@ class Turmoil:
                     bench.send_many(f"m{self.sent}", clients)
                     self.names += [f"m{self.sent}@{client}" for client in clients]
                     self.sent += 1
-            case "throttle" | "clear":
-                bench.throttle(f"client-{pick}", None if step == "clear" else b"{}")
+            case "throttle":
+                bench.go_away(f"client-{pick}")
+            case "clear":
+                bench.catch_up(f"client-{pick}")
+            case "behind":
+                bench.fall_behind(f"client-{pick}")
             case "wait":
                 bench.run_until(bench.now_ms + number)
             case "open":
