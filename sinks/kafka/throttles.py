@@ -28,6 +28,8 @@ class ThrottleTable:
 
     def __init__(self) -> None:
         self._entries: dict[str, Throttle] = {}
+        self._progressing: dict[str, Throttle] = {}
+        """Those of clients that catch up."""
 
     def of(self, client_id: ClientId) -> Throttle | None:
         """Says why this client may not be sent to now; None = it may."""
@@ -35,20 +37,34 @@ class ThrottleTable:
             return None
         return self._entries.get(EVERYBODY) or self._entries.get(client_id)
 
+    @property
+    def is_anybody_progressing(self) -> bool:
+        """Returns True while a client is throttled that catches up."""
+        return bool(self._progressing)
+
+    def progressing(self, client_id: ClientId) -> Throttle | None:
+        """Returns the throttle of a client that catches up; None = there is no such throttle."""
+        return self._progressing.get(client_id)
+
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Reads the next record."""
         name = (key or b"").decode(errors="replace")
         if not value:
             self._entries.pop(name, None)
+            self._progressing.pop(name, None)
             return
-        self._entries[name] = decode_throttle(value)
+        self._entries[name] = throttle = decode_throttle(value)
+        if throttle.is_progressing and name != EVERYBODY:
+            self._progressing[name] = throttle
+        else:
+            self._progressing.pop(name, None)
 
     def replace(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
         """Reads the whole topic again, from its beginning."""
         fresh = ThrottleTable()
         for key, value in records:
             fresh.apply(key, value)
-        self._entries = fresh._entries
+        self._entries, self._progressing = fresh._entries, fresh._progressing
 
 
 class ThrottleFollower:

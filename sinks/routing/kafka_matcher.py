@@ -3,7 +3,8 @@
 1. Poll publications (and lists of subscriptions, for retained messages), as a member of the matchers' group.
 2. The barrier: ask where `subscriptions` ends *then*, and wait until the tables are that far. Whatever was acknowledged before
    one of these publications was appended is below that end.
-3. Match, and write the records in the order of the publications.
+3. Match, and write the records in the order of the publications. A publication for a client that is connected and behind waits,
+   with the rest of its partition (recipient_waits.py). Other partitions go on.
 4. When Kafka has confirmed all records of a poll, commit its offsets.
 
 A failure costs time only: all clients are given up, and new ones begin at the committed offsets. What is routed twice by that has
@@ -16,6 +17,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -27,11 +29,13 @@ from sinks.host.broker_clock import BrokerClock
 from sinks.kafka.group_consumer import ConsumedRecord, MemberFenced
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
 from sinks.kafka.topic_ids import TopicIdWatch
 from sinks.kafka.topic_partitions import TopicMissing
 from sinks.routing.log_ends import END, Partition, log_offsets
-from sinks.routing.matcher import Matcher, PublicationSource
+from sinks.routing.matcher import Matcher, PublicationSource, RoutedRecord
 from sinks.routing.metrics import MatcherCounters
+from sinks.routing.recipient_waits import ProgressingClients, RecipientWaits
 from sinks.routing.routed_writer import PublicationPosition, ReadBatch, RoutedWriter
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.settings import RoutingSettings
@@ -47,6 +51,8 @@ _log: Final = structlog.get_logger(__name__)
 _POLL_S: Final = 0.2
 _UNCONFIRMED_POLL_S: Final = 0.02
 """While records are unconfirmed: their confirmations are handled between polls."""
+_WAITING_POLL_S: Final = 0.05
+"""While a partition waits: so much later it learns that its client has caught up."""
 _MOST_RECORDS: Final = 500
 _REST_S: Final = 0.005
 """A client that subscribes meanwhile gets what was published since the rest began, although it came before its SUBSCRIBE."""
@@ -78,6 +84,7 @@ class KafkaMatcher:
 
     Attributes:
         tables: Of the process. `reader` says whether they are complete.
+        throttles: The throttled clients, which `routing.max_wait_ms` follows.
         has_joined: True while it is in its group, and the group has given it partitions or none.
     """
 
@@ -97,6 +104,14 @@ class KafkaMatcher:
         self._clock = clock or self._own_clock or BrokerClock()
         self._config = partial(client_config, host.bootstrap_servers, host.kafka_options)
         self.reader = TableReader(self.tables, settings, host, self.counters, now_ms=self._now_ms)
+        self.throttles = ThrottleTable()
+        self._follower = ThrottleFollower(
+            self.throttles,
+            bootstrap_servers=host.bootstrap_servers,
+            topic=settings.throttle_topic,
+            config={},
+            options=host.kafka_options,
+        )
         self._too_large: set[PublicationPosition] = set()
         self._sources: SourceTopics | None = None
         self.has_joined = False
@@ -110,6 +125,8 @@ class KafkaMatcher:
             listener: The process, if it holds connections. It hears of lists that are out of order.
         """
         self.reader.start(listener)
+        if self._settings.max_wait_ms:
+            self._follower.start()
         self._thread.start()
 
     def check(self) -> None:
@@ -134,6 +151,8 @@ class KafkaMatcher:
             await loop.run_in_executor(None, self._thread.join, timeout_s)
             self.reader.stop()
             await loop.run_in_executor(None, self.reader.join, timeout_s)
+            if self._settings.max_wait_ms:
+                await loop.run_in_executor(None, self._follower.close)
 
     def has_tables(self) -> bool:
         """Returns True if the tables are complete. Any thread may ask."""
@@ -164,6 +183,7 @@ class KafkaMatcher:
                 _log.warning("matcher_failed", error=repr(error), action="new Kafka clients start in a second")
             finally:
                 self.has_joined, self.counters.partitions_owned, self.counters.lag = False, 0, 0
+                self.counters.partitions_waiting = 0
             self._stopping.wait(_RESTART_PAUSE_S)
 
     def _is_ready(self) -> bool:
@@ -192,6 +212,7 @@ class KafkaMatcher:
                 self.tables,
                 self.counters,
                 self._sources,
+                self.throttles,
                 asking=asking,
                 errors=errors,
                 writer=writer,
@@ -207,6 +228,22 @@ class KafkaMatcher:
             asking.close()
 
 
+@dataclass(slots=True, eq=False)
+class _HeldPartition:
+    """The records of a partition that waits.
+
+    Attributes:
+        routed: What the first of them has become.
+    """
+
+    records: list[ConsumedRecord]
+    routed: list[RoutedRecord]
+
+    @property
+    def waits_for(self) -> Iterable[ClientId]:
+        return (client_id for each in self.routed for client_id in each.waits_for)
+
+
 class _Routing:
     """Routes with one set of clients, until one fails."""
 
@@ -218,6 +255,7 @@ class _Routing:
         tables: RoutingTables,
         counters: MatcherCounters,
         topics: SourceTopics,
+        throttles: ProgressingClients,
         *,
         asking: Any,
         errors: ClientErrors,
@@ -242,6 +280,8 @@ class _Routing:
             now_ms=now_ms,
         )
         self._sources = self._describe()
+        self._waits = RecipientWaits(throttles, counters, max_wait_s=settings.max_wait_ms / 1_000)
+        self._held: dict[Partition, _HeldPartition] = {}
         self._positions: dict[Partition, int] = {}
         self._generation = tables.generation
         self._is_busy = False
@@ -256,18 +296,21 @@ class _Routing:
             recreated=topics.recreated,
             asking=asking,
             before_revoke=self._finish,
+            on_gone=self._let_go,
         )
 
     def run(self) -> None:
         """Routes what one poll returns. Raises KafkaFailed, MemberFenced."""
         self._topics.check()
+        self._continue_held()
         self._rest()
-        batches = self.consumer.poll(_UNCONFIRMED_POLL_S if self._writer.has_unconfirmed else _POLL_S, _MOST_RECORDS)
+        batches = self.consumer.poll(self._poll_s(), _MOST_RECORDS)
         self._is_busy = _BUSY_RECORDS <= sum(map(len, batches.values())) < _MOST_RECORDS
         if batches:
             self._route(batches)
         else:
             self._writer.poll()
+        self._counters.partitions_waiting = len(self._held)
         self._note_finished()
         self.consumer.commit()
         now_s = time.monotonic()
@@ -281,6 +324,11 @@ class _Routing:
             if partition_counts(self._asking, self._settings, self._errors) != self._counts:
                 raise KafkaFailed("a topic has more partitions now")
 
+    def _poll_s(self) -> float:
+        if self._writer.has_unconfirmed:
+            return _UNCONFIRMED_POLL_S
+        return _WAITING_POLL_S if self._held else _POLL_S
+
     def _rest(self) -> None:
         """Lets publications gather while nobody subscribes to anything, because a barrier for each costs more than its match."""
         if self.consumer.owned and not self._writer.has_unconfirmed and not self._reader.has_subscriptions:
@@ -288,7 +336,6 @@ class _Routing:
 
     def _route(self, batches: dict[Partition, list[ConsumedRecord]]) -> None:
         ends = {partition: records[-1].offset + 1 for partition, records in batches.items()}
-        self._positions.update(ends)
         batch = self._writer.begin(ends)
         lists = [(key, records) for key, records in batches.items() if key[0] == self._settings.subscriptions_topic]
         asks = [(self._sources[key], *asked) for key, records in lists for asked in _asking_for_retained(records)]
@@ -299,15 +346,46 @@ class _Routing:
             self._await_tables(with_retained=bool(asks))
         for partition, records in batches.items():
             if partition[0] != self._settings.subscriptions_topic:
-                self._match(self._sources[partition], self._unrouted(partition, records), batch)
-                self._topics.note_routed(partition, records)
+                self._route_partition(partition, records, batch, ends)
         for source, offset, client_id, asked in asks:
             with self._tables.lock:
                 self._check_tables()
                 answer = self._matcher.answer(source, offset, client_id, asked)
             for routed in answer:
                 self._writer.write(routed, batch, PublicationPosition(source.topic, source.partition, offset))
+        self._positions.update(ends)
         self._writer.end(batch)
+
+    def _route_partition(
+        self, partition: Partition, records: list[ConsumedRecord], batch: ReadBatch, ends: dict[Partition, int]
+    ) -> None:
+        """Routes publications up to the first that has to wait, and says so in `ends`."""
+        unrouted = self._unrouted(partition, records)
+        done = self._match(partition, unrouted, batch)
+        if done < len(unrouted):
+            ends[partition] = first = unrouted[done].offset
+            records = [each for each in records if each.offset < first]
+            self.consumer.pause(partition)
+        self._topics.note_routed(partition, records)
+
+    def _continue_held(self) -> None:
+        """Routes the publications of partitions that need not wait any more."""
+        for partition, held in list(self._held.items()):
+            if self._waits.must_wait(partition, held.waits_for, time.monotonic()):
+                continue
+            ends = {partition: held.records[-1].offset + 1}
+            batch = self._writer.begin(ends)
+            self._route_partition(partition, held.records, batch, ends)  # the tables are farther than its barrier was
+            self._positions.update(ends)
+            self._writer.end(batch)
+            if partition not in self._held:
+                self.consumer.resume(partition)
+
+    def _let_go(self, partitions: frozenset[Partition]) -> None:
+        """Forgets what waits of partitions that are gone. Their next owner reads it."""
+        for partition in partitions:
+            self._held.pop(partition, None)
+        self._waits.forget(partitions, time.monotonic())
 
     def _unrouted(self, partition: Partition, records: list[ConsumedRecord]) -> list[ConsumedRecord]:
         topics = self._topics
@@ -338,22 +416,33 @@ class _Routing:
         if self._tables.generation != self._generation:
             raise KafkaFailed("the subscriptions are read anew")
 
-    def _match(self, source: PublicationSource, records: list[ConsumedRecord], batch: ReadBatch) -> None:
-        route, lock, too_large = self._matcher.route, self._tables.lock, self._writer.too_large
+    def _match(self, partition: Partition, records: list[ConsumedRecord], batch: ReadBatch) -> int:
+        """Writes what the records become, up to the first that has to wait. Returns how many were routed."""
+        source, held = self._sources[partition], self._held.pop(partition, None)
+        route, lock, too_large, waits = self._matcher.route, self._tables.lock, self._writer.too_large, self._waits
         with lock:
             self._check_tables()
             if self._matcher.passes_over(source, len(records)):
-                return
-        for record in records:
+                return len(records)
+        for number, record in enumerate(records):
             if too_large and PublicationPosition(source.topic, source.partition, record.offset) in too_large:
                 continue
-            with lock:
-                self._check_tables()
-                routed = route(source, record)
+            if held is not None and not number:
+                routed = held.routed
+            else:
+                with lock:
+                    self._check_tables()
+                    routed = route(source, record)
+                if routed and waits.is_needed:
+                    waiting = _HeldPartition(records[number:], routed)
+                    if waits.must_wait(partition, waiting.waits_for, time.monotonic()):
+                        self._held[partition] = waiting
+                        return number
             if routed:
                 position = PublicationPosition(source.topic, source.partition, record.offset)
                 for each in routed:
                     self._writer.write(each, batch, position)
+        return len(records)
 
     def _finish(self) -> None:
         """Waits for confirmations before partitions go. What is not confirmed in time is routed again by their next owner."""

@@ -63,6 +63,7 @@ class RoutedRecord(NamedTuple):
 
     Attributes:
         key: None = its recipients are in its headers.
+        waits_for: Recipients that get it with QoS 1 or 2. A copy of QoS 0 may be dropped, so nobody waits for it.
     """
 
     topic: str
@@ -70,6 +71,7 @@ class RoutedRecord(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: list[tuple[str, bytes | None]]
+    waits_for: Sequence[ClientId] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -374,11 +376,14 @@ class Matcher:
                 or into.size + size > _MOST_RECIPIENTS_BYTES
                 or client_id in into.names  # a record names a client once
             ):
-                into = filling[partition] = _Filling(
-                    RoutedRecord(self._settings.messages_topic, partition, None, message.payload, list(common))
-                )
-                records.append(into.record)
+                waits_for: list[ClientId] = []
+                topic = self._settings.messages_topic
+                record = RoutedRecord(topic, partition, None, message.payload, list(common), waits_for)
+                into = filling[partition] = _Filling(record, waits_for)
+                records.append(record)
             into.record.headers.append((RECIPIENT_PREFIX + client_id, value))
+            if routing.qos and message.qos:
+                into.waits_for.append(client_id)
             into.names.add(client_id)
             into.size += size
         return records
@@ -397,5 +402,6 @@ class _Filling:
     """
 
     record: RoutedRecord
+    waits_for: list[ClientId]
     names: set[ClientId] = field(default_factory=set)
     size: int = 0

@@ -13,6 +13,7 @@ class MatcherCounters:
 
     partitions_owned: int = gauge("Partitions of the topics with publications and subscriptions that this matcher reads")
     lag: int = gauge("Records of these partitions that this matcher has not read")
+    partitions_waiting: int = gauge("Of these, partitions that wait for a client that is connected and behind")
     clients: int = gauge("Clients with a list of subscriptions, offline ones included")
     subscriptions: int = gauge("Subscriptions of all clients")
     retained_messages: int = gauge("Retained messages of all topics")
@@ -24,6 +25,8 @@ class MatcherCounters:
     )
     recipients: int = count("Copies of publications that were written for clients")
     recipients_shed: int = count("QoS 0 copies that were dropped because of routing.max_fan_out")
+    waited_ms: int = count("Waits of partitions for clients that are connected and behind", "waited_seconds")
+    waits_given_up: int = count("Such waits that routing.max_wait_ms has ended")
     retained_sent: int = count("Retained messages that were written for new subscriptions")
     lists_repeated: int = count("Lists of subscriptions that were written again behind a lower one of the same client")
     records_written: int = count("Records that Kafka has confirmed")

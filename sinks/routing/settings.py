@@ -31,6 +31,11 @@ class RoutingSettings:
     max_fan_out: int = Setting(
         "recipients a second for each publisher; QoS 0 copies beyond that are dropped and counted; 0 = no limit", (0, 100_000_000)
     ).default(100_000)
+    max_wait_ms: int = Setting(
+        "how long the publications of a partition wait for a recipient that is connected and behind; 0 = they do not, and its "
+        "queue drops what is too much",
+        (0, MINUTE),
+    ).default(10_000)
     max_retained_messages: int = Setting(
         "retained messages of all topics; a device that asks for more gets 0x97", (0, 10_000_000)
     ).default(100_000)
@@ -49,3 +54,4 @@ class RoutingSettings:
     subscriptions_topic: str = "inflight.subscriptions"
     retained_topic: str = "inflight.retained"
     messages_topic: str = "inflight.messages"
+    throttle_topic: str = "inflight.throttle"

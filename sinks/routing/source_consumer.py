@@ -50,6 +50,7 @@ class SourceConsumer:
         recreated: Collection[str],
         asking: Any,
         before_revoke: Callable[[], None],
+        on_gone: Callable[[frozenset[Partition]], None],
     ) -> None:
         """Joins the group.
 
@@ -60,6 +61,7 @@ class SourceConsumer:
             recreated: Topics that this process has seen recreated.
             asking: A client for `log_offsets`.
             before_revoke: Finishes what was read, as far as it can. Called by `poll` and `close`.
+            on_gone: Forgets what was read of partitions that are gone. Called by the same.
         """
         self.owned: dict[Partition, int] = {}
         self._begins_at_end = begins_at_end
@@ -69,6 +71,7 @@ class SourceConsumer:
         self._recreated = frozenset(recreated)
         self._asking = asking
         self._before_revoke = before_revoke
+        self._on_gone = on_gone
         self._log_throttle = ErrorLogThrottle()
         self._broken: Exception | None = None
         self._committed: dict[Partition, int] = {}
@@ -123,6 +126,20 @@ class SourceConsumer:
             if partition in self.owned:
                 self.owned[partition] = end
 
+    def pause(self, partition: Partition) -> None:
+        """Returns no further records of a partition until `resume`. It stays ours meanwhile. Raises KafkaFailed."""
+        self._set_paused(self._client.pause, partition)
+
+    def resume(self, partition: Partition) -> None:
+        """Goes on behind the last record that was returned. Raises KafkaFailed."""
+        self._set_paused(self._client.resume, partition)
+
+    def _set_paused(self, change: Callable[[list[TopicPartition]], None], partition: Partition) -> None:
+        try:
+            change([TopicPartition(*partition)])
+        except KafkaException as error:
+            raise KafkaFailed(f"{partition[0]} {partition[1]} cannot be paused or resumed: {reason_of(error)}") from error
+
     @property
     def has_joined(self) -> bool:
         """True while this member is in the group."""
@@ -163,6 +180,7 @@ class SourceConsumer:
         try:
             starts = self._starts(client, [(one.topic, one.partition) for one in partitions])
             client.incremental_assign(_positions(starts))
+            client.resume(_positions(starts))  # it may have been paused when it was ours before
         except KafkaException as error:
             self._broken = KafkaFailed(f"partitions of the matchers cannot be read: {reason_of(error)}")
         except Exception as error:  # noqa: BLE001
@@ -221,6 +239,7 @@ class SourceConsumer:
         for partition in going:
             self.owned.pop(partition, None)
             self._committed.pop(partition, None)
+        self._on_gone(going)
 
     def _on_commit(self, error: KafkaError | None, partitions: list[TopicPartition]) -> None:
         wrong = next((each for each in (error, *(one.error for one in partitions)) if each is not None), None)

@@ -114,6 +114,7 @@ def routing_settings(settings: Settings) -> RoutingSettings:
         subscriptions_topic=topics.subscriptions,
         retained_topic=topics.retained,
         messages_topic=topics.messages,
+        throttle_topic=topics.throttle,
     )
 
 

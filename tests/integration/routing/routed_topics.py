@@ -11,6 +11,7 @@ from state.model import QoS, Routing, Subscription
 from state.records.routing import RECIPIENT_PREFIX, decode_routing
 from state.records.session_marks import ALL_MARKED, encode_mark
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
+from state.records.throttle import encode_throttle
 from state.records.uplink import uplink_headers
 from tests.support.kafka_topics import create_topics, read_topic
 
@@ -47,6 +48,7 @@ class RoutedTopics:
             bootstrap_servers,
             settings.subscriptions_topic,
             settings.retained_topic,
+            settings.throttle_topic,
             partitions=PARTITIONS,
             cleanup_policy="compact",
         )
@@ -63,10 +65,10 @@ class RoutedTopics:
         headers = uplink_headers(client_id=publisher, inflight_id=f"{publisher}:{payload!r}", topic=topic, qos=QoS.AT_LEAST_ONCE)
         self.write(self.settings.uplink_topic, publisher, payload, headers)
 
-    def start_publishing(self, topic: str, payload: bytes) -> None:
+    def start_publishing(self, topic: str, payload: bytes, *, publisher: str = "dev") -> None:
         """Publishes without a wait for Kafka."""
-        headers = uplink_headers(client_id="dev", inflight_id=f"dev:{payload!r}", topic=topic, qos=QoS.AT_LEAST_ONCE)
-        self._producer.produce(self.settings.uplink_topic, payload, b"dev", headers=headers)
+        headers = uplink_headers(client_id=publisher, inflight_id=f"{publisher}:{payload!r}", topic=topic, qos=QoS.AT_LEAST_ONCE)
+        self._producer.produce(self.settings.uplink_topic, payload, publisher.encode(), headers=headers)
         self._producer.poll(0.001)
 
     def send(self, topic: str, payload: bytes = b"", *, retain: bool = False) -> None:
@@ -77,6 +79,13 @@ class RoutedTopics:
         subscriptions = tuple(Subscription(topic_filter=each, qos=QoS.AT_LEAST_ONCE) for each in filters)
         listed = SubscriptionList(connection_id=1, version=version, subscriptions=subscriptions, wanted=wanted)
         self.write(self.settings.subscriptions_topic, client_id, encode_subscriptions(listed), [])
+
+    def fall_behind(self, client_id: str) -> None:
+        """Throttles a client that is connected and catches up, as an engine does."""
+        self.write(self.settings.throttle_topic, client_id, encode_throttle("behind", 1, is_progressing=True), [])
+
+    def catch_up(self, client_id: str) -> None:
+        self.write(self.settings.throttle_topic, client_id, None, [])
 
     def mark_all(self) -> None:
         """Says, as an engine does, that the lists of all sessions are written."""
@@ -113,4 +122,5 @@ def routing_settings(prefix: str) -> RoutingSettings:
         subscriptions_topic=f"{prefix}.subscriptions",
         retained_topic=f"{prefix}.retained",
         messages_topic=f"{prefix}.messages",
+        throttle_topic=f"{prefix}.throttle",
     )

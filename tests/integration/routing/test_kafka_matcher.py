@@ -8,10 +8,12 @@ import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from sinks.kafka.partitioning import partition_of
 from sinks.routing.kafka_matcher import KafkaMatcher
 from tests.integration.routing.routed_topics import PARTITIONS, Copy, RoutedTopics
 from tests.support.inflight_process import InflightProcess
@@ -126,6 +128,32 @@ def test_partitions_move_without_a_missing_publication(topics: RoutedTopics) -> 
     assert {publisher: numbers for (publisher, _), numbers in found.items()} == {
         name: list(range(sent)) for name in ("p1", "p2", "p3")
     }
+
+
+def test_publications_wait_for_a_connected_client_that_catches_up(topics: RoutedTopics) -> None:
+    """Its partition waits, in order, and with it the other publishers there. Other partitions and a rebalance go on."""
+    publishers = {partition_of(f"p{number}".encode(), PARTITIONS): f"p{number}" for number in range(50)}
+    held, free = publishers[0], publishers[1]
+    topics.settings = replace(topics.settings, max_wait_ms=60_000)
+    topics.subscribe("slow", "s")
+    topics.subscribe("fast", "f")
+    with matching(topics) as matcher:
+        topics.fall_behind("slow")
+        wait_until(lambda: matcher.throttles.is_anybody_progressing, "the throttle is known")
+        for number in range(1_200):
+            topics.start_publishing("s" if number % 2 else "f", b"%s %d" % (held.encode(), number), publisher=held)
+        wait_until(lambda: matcher.counters.partitions_waiting == 1, "the partition waits")
+        for number in range(5):
+            topics.publish("f", b"%s %d" % (free.encode(), number), publisher=free)
+        before = numbers_by_publisher(topics.copies(at_least=6))
+        assert before == {(held, "fast"): [0], (free, "fast"): [0, 1, 2, 3, 4]}
+        with matching(topics, owns=1):
+            wait_until(lambda: matcher.counters.partitions_owned < 3 * PARTITIONS, "partitions move while one waits")
+            topics.catch_up("slow")
+            after = numbers_by_publisher(topics.copies(at_least=1_205))
+    assert after[held, "slow"] == list(range(1, 1_200, 2))
+    assert after[held, "fast"] == list(range(0, 1_200, 2))
+    assert matcher.counters.waits_given_up == 0
 
 
 def test_what_comes_after_the_first_start_is_routed_by_the_next(topics: RoutedTopics) -> None:

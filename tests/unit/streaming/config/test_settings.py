@@ -108,7 +108,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
         ),
         (
             RoutingSettings,
-            {"uplink_topic", "publications_topic", "subscriptions_topic", "retained_topic", "messages_topic"},
+            {"uplink_topic", "publications_topic", "subscriptions_topic", "retained_topic", "messages_topic", "throttle_topic"},
         ),
         (BridgeSettings, {"receive_maximum"} | FROM_ELSEWHERE),
         (
