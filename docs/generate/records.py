@@ -38,7 +38,7 @@ version may add headers and fields; it changes none. The code has written the ex
 | [`inflight.receipts`](#inflightreceipts) | the engine | backends, the archive |
 | [`inflight.dead-letters`](#inflightdead-letters) | the engine | backends, the archive |
 | [`inflight.presence`](#inflightpresence) | the engine | backends |
-| [`inflight.throttle`](#inflightthrottle) | the engine | backends, matchers |
+| [`inflight.throttle`](#inflightthrottle) | the engine, matchers | backends, gateways, matchers |
 | [`inflight.ledger`](#inflightledger) | the engine | `inflight trace`, the archive |
 
 The others are Inflight's own; [the last section](#all-topics) has them all.

@@ -394,7 +394,8 @@ class SendLoop:
             throttle = self._throttle_of(send.message)
             queue = f" ({throttle.reason})" if throttle is not None and throttle.reason else ""
             waited_s = (now_ms - send.waits_since_ms) / 1_000
-            reason = f"the client is connected and behind{queue}, and its turn did not come in {waited_s:.1f} s"
+            who = "a subscriber" if send.message.is_publication else "the client"
+            reason = f"{who} is connected and behind{queue}, and its turn did not come in {waited_s:.1f} s"
             self._fail(send, too_many_requests(reason), Cause.THROTTLED, now_ms)  # step 7
             return
         behind = "behind earlier messages of a throttled client, " if send.state is SendState.TURN else ""

@@ -15,7 +15,7 @@ from inflight.producer.message import MessageRecord
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.send_loop import Outcome, SendLoop, Settle
 from inflight.producer.settings import ProducerSettings
-from inflight.producer.throttle import ThrottleOfAll
+from inflight.producer.throttle import ThrottleOfPublications
 from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
 from state.model import ClientId
 
@@ -31,8 +31,8 @@ class Worker:
     A sender's thread hands its record to librdkafka, and a thread of librdkafka's client settles it: no other thread is between.
 
     Args:
-        beside: A worker whose records are for clients. The records of this one are then publications: they heed only the throttle
-            of all clients. `beside` follows the throttles for both.
+        beside: A worker whose records are for clients. The records of this one are then publications: they heed the throttle of
+            all clients, and partitions that wait. `beside` follows the throttles for both.
     """
 
     def __init__(
@@ -53,9 +53,10 @@ class Worker:
             options=settings.kafka_options,
             on_change=self._throttles_changed,
         )
+        publications = ThrottleOfPublications(self.throttles, settings.topic, lambda: self.known_partitions)
         self._loop = SendLoop(
             settings,
-            throttles=self.throttles if beside is None else ThrottleOfAll(self.throttles),
+            throttles=self.throttles if beside is None else publications,
             metrics=metrics,
             want_generation=self._want_generation,
             epoch_offset_ms=time.time() * 1_000 - now_ms(),
@@ -125,6 +126,11 @@ class Worker:
     def partitions(self, timeout_s: float) -> int | None:
         """Returns the number of the topic's partitions; None if Kafka does not say it in time."""
         self._is_answered.wait(timeout_s)
+        return self.known_partitions
+
+    @property
+    def known_partitions(self) -> int | None:
+        """Returns the number of the topic's partitions; None = it is not known yet."""
         newest = self._newest
         return None if newest is None else newest.partitions
 

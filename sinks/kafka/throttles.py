@@ -11,7 +11,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from sinks.kafka.group_consumer import polled
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
 from state.model import ClientId
-from state.records.throttle import EVERYBODY, Throttle, decode_throttle
+from state.records.throttle import EVERYBODY, PARTITION, PARTITION_HOLDS_S, Throttle, decode_throttle, partition_key
 
 _PAUSE_S: Final = 1.0
 _MISSING_TOPIC_PAUSE_S: Final = 15.0
@@ -19,6 +19,7 @@ _ANSWER_S: Final = 1.0
 _POLL_S: Final = 0.5
 _MOST_RECORDS: Final = 500
 _READ_TO_END_S: Final = 30.0
+_NOT_WAITING: Final = (None, 0.0)
 
 _log: Final = structlog.get_logger(__name__)
 
@@ -30,6 +31,8 @@ class ThrottleTable:
         self._entries: dict[str, Throttle] = {}
         self._progressing: dict[str, Throttle] = {}
         """Those of clients that catch up."""
+        self._partitions: dict[str, tuple[Throttle, float]] = {}
+        """Those of partitions that wait, with the times at which they hold no longer."""
 
     def of(self, client_id: ClientId) -> Throttle | None:
         """Says why this client may not be sent to now; None = it may."""
@@ -46,9 +49,33 @@ class ThrottleTable:
         """Returns the throttle of a client that catches up; None = there is no such throttle."""
         return self._progressing.get(client_id)
 
+    @property
+    def waits_any_partition(self) -> bool:
+        """Returns False if `of_partition` is None for every partition."""
+        return bool(self._partitions)
+
+    def of_partition(self, topic: str, partition: int) -> Throttle | None:
+        """Says why publications of a partition wait for a client that is connected and behind; None = they do not."""
+        throttle, until_s = self._partitions.get(partition_key(topic, partition), _NOT_WAITING)
+        return throttle if time.monotonic() < until_s else None
+
+    def expire(self) -> bool:
+        """Forgets partitions of which nobody has said for too long that they wait. Returns True if there were some."""
+        now_s = time.monotonic()
+        expired = [name for name, (_, until_s) in self._partitions.items() if now_s >= until_s]
+        for name in expired:
+            del self._partitions[name]
+        return bool(expired)
+
     def apply(self, key: bytes | None, value: bytes | None) -> None:
         """Reads the next record."""
         name = (key or b"").decode(errors="replace")
+        if name.startswith(PARTITION):
+            if value:
+                self._partitions[name] = decode_throttle(value), time.monotonic() + PARTITION_HOLDS_S
+            else:
+                self._partitions.pop(name, None)
+            return
         if not value:
             self._entries.pop(name, None)
             self._progressing.pop(name, None)
@@ -60,7 +87,7 @@ class ThrottleTable:
             self._progressing.pop(name, None)
 
     def replace(self, records: Iterable[tuple[bytes | None, bytes | None]]) -> None:
-        """Reads the whole topic again, from its beginning."""
+        """Reads the whole topic again, from its beginning. Of partitions that wait it hears again soon."""
         fresh = ThrottleTable()
         for key, value in records:
             fresh.apply(key, value)
@@ -158,7 +185,7 @@ class ThrottleFollower:
                         found.append((message.key(), message.value()))
                     if (error is None and message.offset() + 1 >= ends[number][1]) or _is_end(error):
                         unread.discard(number)
-                if has_changed:
+                if self._table.expire() or has_changed:
                     self._on_change()
             return 0.0
         finally:

@@ -16,7 +16,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -42,6 +42,7 @@ from sinks.routing.settings import RoutingSettings
 from sinks.routing.source_consumer import SourceConsumer
 from sinks.routing.source_topics import SourceTopics
 from sinks.routing.table_reader import TableListener, TableReader
+from sinks.routing.wait_announcer import WaitAnnouncer
 from state.errors import UnreadableRecord
 from state.model import ClientId
 from state.records.session_marks import MARK
@@ -112,6 +113,7 @@ class KafkaMatcher:
             config={},
             options=host.kafka_options,
         )
+        self._announcer = WaitAnnouncer(host, settings.throttle_topic, self._now_ms)
         self._too_large: set[PublicationPosition] = set()
         self._sources: SourceTopics | None = None
         self.has_joined = False
@@ -220,10 +222,12 @@ class KafkaMatcher:
             )
             while not self._stopping.is_set():
                 routing.run()
+                self._announcer.announce(routing.waiting, time.monotonic())
                 self.has_joined = routing.consumer.has_joined
         finally:
             if routing is not None:
                 routing.consumer.close()
+            self._announcer.close()
             writer.close()
             asking.close()
 
@@ -298,6 +302,11 @@ class _Routing:
             before_revoke=self._finish,
             on_gone=self._let_go,
         )
+
+    @property
+    def waiting(self) -> Collection[Partition]:
+        """Partitions whose publications wait for a client that is connected and behind."""
+        return self._held.keys()
 
     def run(self) -> None:
         """Routes what one poll returns. Raises KafkaFailed, MemberFenced."""

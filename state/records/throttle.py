@@ -5,6 +5,10 @@ without a value ends the throttling. The topic is compacted, so reading it from 
 
 With `is_progressing` the client is connected and acknowledges, and it is behind: a publisher waits until the throttling ends.
 Without it the client is away or stands still: a publisher gives up, or tries again later.
+
+A matcher writes records of its own, with the key U+0000 `partition` U+0000 `TOPIC:NUMBER`, which no client id can be. They say
+that the publications of this partition wait for such a client, so whoever publishes to it waits too. The matcher repeats such a
+record every 2 s. It holds for 6 s after it was read, unless it ends before. A reader ignores those that it finds when it starts.
 """
 
 from typing import Final
@@ -17,6 +21,10 @@ from state.model import ClientId
 from state.records.record import SinkRecord
 
 EVERYBODY: Final = "*"
+PARTITION: Final = "\x00partition\x00"
+"""MQTT forbids U+0000 in a client id [MQTT-1.5.4-2]."""
+PARTITION_HOLDS_S: Final = 6.0
+PARTITION_REPEATED_S: Final = 2.0
 TOO_MANY_REQUESTS: Final = 530
 """RocketMQ's code for "throttled"."""
 
@@ -51,6 +59,11 @@ def decode_throttle(value: bytes) -> Throttle:
         return _decoder.decode(value)
     except UNDECODABLE:
         return Throttle(reason=f"unreadable: {value[:80]!r}")
+
+
+def partition_key(topic: str, partition: int) -> str:
+    """Returns the key of the record that says that publications of a partition wait."""
+    return f"{PARTITION}{topic}:{partition}"
 
 
 def throttle_record(topic: str, client_id: ClientId, command: SetThrottle | ClearThrottle) -> SinkRecord:

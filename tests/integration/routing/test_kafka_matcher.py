@@ -143,6 +143,9 @@ def test_publications_wait_for_a_connected_client_that_catches_up(topics: Routed
         for number in range(1_200):
             topics.start_publishing("s" if number % 2 else "f", b"%s %d" % (held.encode(), number), publisher=held)
         wait_until(lambda: matcher.counters.partitions_waiting == 1, "the partition waits")
+        uplink = topics.settings.uplink_topic
+        wait_until(lambda: matcher.throttles.of_partition(uplink, 0) is not None, "all processes hear that it waits")
+        assert matcher.throttles.of_partition(uplink, 1) is None
         for number in range(5):
             topics.publish("f", b"%s %d" % (free.encode(), number), publisher=free)
         before = numbers_by_publisher(topics.copies(at_least=6))
@@ -151,6 +154,7 @@ def test_publications_wait_for_a_connected_client_that_catches_up(topics: Routed
             wait_until(lambda: matcher.counters.partitions_owned < 3 * PARTITIONS, "partitions move while one waits")
             topics.catch_up("slow")
             after = numbers_by_publisher(topics.copies(at_least=1_205))
+            wait_until(lambda: matcher.throttles.of_partition(uplink, 0) is None, "all processes hear that it goes on")
     assert after[held, "slow"] == list(range(1, 1_200, 2))
     assert after[held, "fast"] == list(range(0, 1_200, 2))
     assert matcher.counters.waits_given_up == 0

@@ -70,6 +70,7 @@ def worked(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Tes
         route(it, gateways[0]["mqtt"], [*devices, app])
         app.subscribe("$SYS/#")
         wait_until(lambda: any(b"$SYS" in (record.key or b"") for record in on_topic(it, "publications")), "$SYS is published")
+        wait_for_somebody(it, "gateway")
         it.note_command_lines()
         for topic, count in ("receipts", 2 * len(LAMPS) + 2), ("uplink", 3), ("dead-letters", 1):
             read_as_backend(it, topic, count)
@@ -177,6 +178,20 @@ def route_without_gateways(testbed: Testbed) -> None:
         producer.publish("fleet", b"all", retain=True)
     for topic in "messages", "retained":
         wait_until_written(testbed, "matcher", topic)
+    wait_for_somebody(testbed, "matcher")
+
+
+def wait_for_somebody(testbed: Testbed, user: str) -> None:
+    """Publishes to a subscriber that is connected and behind, as the engine says: the matcher says that it waits."""
+    settings = testbed.settings("backend")
+    engine = KafkaProducer(bootstrap_servers=testbed.broker.bootstrap_servers)
+    engine.send(f"{PREFIX}.throttle", key=b"app", value=encode_throttle("behind", 2, is_progressing=True)).get(30)
+    with Producer(settings.kafka.bootstrap_servers, settings=producer_settings(settings)) as producer:
+        wait_until(lambda: producer.throttled("app") is not None, "the throttle is known")
+        producer.publish("behind", b"late")
+        wait_until_written(testbed, user, "throttle")
+    engine.send(f"{PREFIX}.throttle", key=b"app", value=None).get(30)
+    engine.close()
 
 
 def wait_until_written(testbed: Testbed, user: str, topic: str) -> None:

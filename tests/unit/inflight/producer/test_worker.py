@@ -13,9 +13,11 @@ from prometheus_client import CollectorRegistry
 from inflight import Cause, InvalidMessage, Producer, ProducerClosed, ProducerSettings, SendFailed, SendResult, SomeSendsFailed
 from inflight.local.child_process import free_port
 from inflight.producer.metrics import ProducerMetrics
-from inflight.producer.throttle import ThrottleOfAll
+from inflight.producer.throttle import ThrottleOfPublications
 from inflight.producer.worker import Worker
+from sinks.kafka.partitioning import partition_of
 from sinks.kafka.throttles import ThrottleTable
+from state.records.throttle import encode_throttle, partition_key
 from tests.support.waiting import wait_until
 
 
@@ -95,12 +97,42 @@ def test_a_message_to_many_clients_has_an_outcome_for_each(producer: Producer) -
 
 def test_publications_wait_only_for_a_throttle_of_all_clients() -> None:
     table = ThrottleTable()
+    publications = ThrottleOfPublications(table, "publications", lambda: 4)
     table.apply(b"a", b'{"reason": "its queue is long"}')
-    assert ThrottleOfAll(table).of("a") is None
+    assert publications.of("a") is None
     table.apply(b"*", b'{"reason": "the engine is behind"}')
-    throttle = ThrottleOfAll(table).of("a")
+    throttle = publications.of("a")
     assert throttle is not None
     assert throttle.reason == "the engine is behind"
+
+
+def test_publications_wait_with_the_partition_of_their_key() -> None:
+    table, counts = ThrottleTable(), [4]
+    publications = ThrottleOfPublications(table, "publications", lambda: counts[0])
+    waits, other = next(key for key in "abcdefgh" if partition_of(key.encode(), 4) == 1), partition_key("uplink", 1)
+    table.apply(other.encode(), encode_throttle("another topic", 1, is_progressing=True))
+    assert publications.of(waits) is None
+    table.apply(partition_key("publications", 1).encode(), encode_throttle("it waits", 1, is_progressing=True))
+    throttle = publications.of(waits)
+    assert throttle is not None
+    assert throttle.is_progressing
+    assert publications.of(next(key for key in "abcdefgh" if partition_of(key.encode(), 4) != 1)) is None
+    counts[0] = 0
+    assert publications.of(waits) is None, "the number of partitions is not known yet"
+
+
+def test_publishing_waits_until_the_matcher_goes_on(confirming: Producer) -> None:
+    topic = ProducerSettings().publications_topic
+    confirming.publish("a", b"the first makes the client")
+    throttles, key = confirming._worker.throttles, partition_key(topic, 0).encode()
+    throttles.apply(key, encode_throttle("it waits", 1, is_progressing=True))
+    with pytest.raises(SendFailed, match="530 TOO_MANY_REQUESTS: a subscriber is connected and behind"):
+        confirming.publish("a", b"x", timeout_s=0.2)
+    future = confirming.publish_async("a", b"x")
+    assert not future.done()
+    throttles.apply(key, None)
+    confirming._worker._throttles_changed()
+    assert future.result(5).topic == topic
 
 
 class FakeGeneration:

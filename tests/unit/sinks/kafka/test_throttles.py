@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
-from state.records.throttle import Throttle
+from state.records.throttle import PARTITION_HOLDS_S, Throttle, encode_throttle, partition_key
 from tests.support.waiting import wait_until
 
 
@@ -43,6 +43,54 @@ def test_reading_the_topic_again_forgets_what_is_not_in_it_any_more() -> None:
     assert table.of("old") is None
     assert table.of("gone") is None
     assert table.of("new") is not None
+
+
+WAITS = partition_key("uplink", 3).encode()
+
+
+def test_a_partition_waits_from_its_record_to_its_tombstone() -> None:
+    table = ThrottleTable()
+    assert not table.waits_any_partition
+    table.apply(WAITS, encode_throttle("it waits", 5, is_progressing=True))
+    assert table.waits_any_partition
+    assert not table.is_anybody_progressing, "it is no client"
+    assert table.of_partition("uplink", 3) == Throttle(reason="it waits", since_ms=5, is_progressing=True)
+    assert table.of_partition("uplink", 4) is None
+    assert table.of(WAITS.decode()) is None
+    table.apply(WAITS, None)
+    assert table.of_partition("uplink", 3) is None
+
+
+def test_a_partition_of_which_nobody_speaks_any_more_does_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = 100.0
+    monkeypatch.setattr("sinks.kafka.throttles.time.monotonic", lambda: now_s)
+    table = ThrottleTable()
+    table.apply(WAITS, encode_throttle("it waits", 5, is_progressing=True))
+    now_s += PARTITION_HOLDS_S - 0.1
+    assert not table.expire()
+    assert table.of_partition("uplink", 3) is not None
+    now_s += 0.1
+    assert table.of_partition("uplink", 3) is None
+    assert table.expire()
+    assert not table.waits_any_partition
+
+
+def test_what_a_matcher_said_before_the_topic_was_read_does_not_hold() -> None:
+    table = ThrottleTable()
+    table.replace([(WAITS, encode_throttle("it has crashed", 5, is_progressing=True))])
+    assert not table.waits_any_partition
+
+
+def test_who_catches_up_is_known_until_the_throttle_changes() -> None:
+    table = ThrottleTable()
+    table.apply(b"c", encode_throttle("", 1, is_progressing=True))
+    assert table.progressing("c") is not None
+    table.apply(b"c", encode_throttle("", 1))
+    assert (table.progressing("c"), table.is_anybody_progressing) == (None, False)
+    table.apply(b"*", encode_throttle("", 1, is_progressing=True))
+    assert not table.is_anybody_progressing
+    table.replace([(b"c", encode_throttle("", 2, is_progressing=True))])
+    assert table.progressing("c") == Throttle(since_ms=2, is_progressing=True)
 
 
 class FakeMessage:

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from state.commands import ClearThrottle, SetThrottle
-from state.records.throttle import TOO_MANY_REQUESTS, Throttle, decode_throttle, encode_throttle, throttle_record
+from state.records.throttle import TOO_MANY_REQUESTS, Throttle, decode_throttle, encode_throttle, partition_key, throttle_record
 
 
 def test_a_throttle_says_code_reason_and_time() -> None:
@@ -20,6 +20,10 @@ def test_a_throttle_says_whether_its_client_catches_up(is_progressing: bool) -> 
     assert record.value is not None
     assert decode_throttle(record.value) == Throttle(reason="behind", since_ms=7, is_progressing=is_progressing)
     assert throttle_record("throttle", "c", ClearThrottle()).value is None
+
+
+def test_the_key_of_a_partition_is_no_client_id() -> None:
+    assert partition_key("inflight.uplink", 12) == "\x00partition\x00inflight.uplink:12"
 
 
 def test_unknown_fields_are_ignored_and_missing_fields_have_defaults() -> None:
