@@ -22,7 +22,8 @@ from sinks.host.connection_ids import ConnectionKind
 from sinks.kafka.append import Confirmation, EventLog, RecordTooLarge
 from sinks.log_throttle import LogThrottle
 from sinks.mqtt.access.authenticator import Authenticator, ListenerAuthPolicy
-from sinks.mqtt.connection.append_queue import Append, AppendTopic
+from sinks.mqtt.codec import framing
+from sinks.mqtt.connection.append_queue import Answer, Append, AppendTopic
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, WireConnection
 from sinks.mqtt.connection.effects import Effects, Register, Registration
 from sinks.mqtt.connection.fast_path import OfferRefusal
@@ -62,6 +63,7 @@ class Gateway(CommandHost[DeviceSocket]):
         has_brokers_time: Returns True if all gateways have that clock.
         tables: Those of routing.
         look_up: Brings them up to the log, and answers on the loop whether they are.
+        waits: Returns True if publications with this key wait for a recipient that is connected and behind.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Gateway(CommandHost[DeviceSocket]):
         has_brokers_time: Callable[[], bool] = lambda: False,
         tables: KnownTables = NO_TABLES,
         look_up: Callable[[Callable[[bool], None]], None] = lambda answer: answer(False),
+        waits: Callable[[bytes], bool] = lambda key: False,
     ) -> None:
         holder = f"gateway {settings.host}:{settings.port}"
         topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
@@ -86,6 +89,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._has_brokers_time = has_brokers_time
         self._tables = tables
         self._look_up = look_up
+        self._waits = waits
         self._topics = {
             AppendTopic.EVENTS: settings.events_topic,
             AppendTopic.UPLINK: settings.uplink_topic,
@@ -247,6 +251,8 @@ class Gateway(CommandHost[DeviceSocket]):
         connection, failure = socket.connection, ReasonCode.SUCCESS
         if append.waits_since_s is not None:
             self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
+        if error is None and append.answer is not None and self._waits(connection.key):
+            self._delay_answer(socket, append)
         if error is None and connection.settle(append):
             if append.answer is not None:
                 self._write_later(socket)
@@ -262,6 +268,19 @@ class Gateway(CommandHost[DeviceSocket]):
         socket.feed(connection.confirm, append, failure)
         if append.delays_lookups:  # not before: a mark may follow the end of the connection
             self._has_left(connection.client_id)
+
+    def _delay_answer(self, socket: DeviceSocket, append: Append) -> None:
+        """Lets a device wait for PUBACK or PUBREC: what it publishes waits in the log."""
+        answer, delay_ms = append.answer, self.settings.answer_delay_ms
+        if answer is None or answer.data[0] not in (framing.PUBACK, framing.PUBREC) or not delay_ms or self.is_stopping:
+            return
+        if not socket.connection.is_closed and socket.connection.delay_answer(append) is not None:
+            self.counters.answers_delayed += 1
+            self._loop.call_later(delay_ms / 1_000, self._answer_due, socket, answer)
+
+    def _answer_due(self, socket: DeviceSocket, answer: Answer) -> None:
+        if not socket.connection.is_closed:
+            socket.feed(socket.connection.answer_due, answer)
 
     def _write_later(self, socket: DeviceSocket) -> None:
         """Has the answers of a connection written when all confirmations that came together are handled."""

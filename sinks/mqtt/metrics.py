@@ -35,6 +35,7 @@ class GatewayCounters:
     resends_dropped: int = count("Resends that the device no longer needed")
     qos0_dropped: int = count("QoS 0 messages dropped because the device does not read")
     unsendable: int = count("Messages that MQTT cannot carry")
+    answers_delayed: int = count("PUBACK and PUBREC packets that were delayed because publications wait")
     publishes_refused: int = count("Publications over max_publish_rate, answered 0x97")
     publications_too_large: int = count("Publications that Kafka refused as too large, answered 0x97")
     lists_repeated: int = count("Lists of subscriptions appended once more, because an older one stood behind them")

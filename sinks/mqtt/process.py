@@ -16,6 +16,7 @@ from sinks.host.broker_clock import BrokerClock
 from sinks.host.clock_skew import ClockSkew
 from sinks.host.kafka_clients import command_tail, event_log
 from sinks.kafka.append import EventLog
+from sinks.kafka.partitioning import partition_of
 from sinks.kafka.tail import CommandTail
 from sinks.mqtt.drain import Drain
 from sinks.mqtt.gateway import Gateway
@@ -110,6 +111,7 @@ async def serve(
         health=health,
         clock_ns=clock.now_ns,
         has_brokers_time=clock.has_brokers_time,
+        waits=partial(_waits, matcher, log.partition_count, settings.uplink_topic),
     )
     tail.check()
     log.check()
@@ -132,6 +134,7 @@ async def run_gateway(
     health: LoopHealth | None = None,
     clock_ns: Callable[[], int] = time.time_ns,
     has_brokers_time: Callable[[], bool] = lambda: False,
+    waits: Callable[[bytes], bool] = lambda key: False,
 ) -> None:
     """Runs as `serve` on any Kafka. Closes log, tail, router and matcher.
 
@@ -141,6 +144,7 @@ async def run_gateway(
         on_listening: Called before `on_ready`, with host and port of every listener.
         clock_ns: Unix time.
         has_brokers_time: Whether it is the same for all gateways.
+        waits: Returns True if publications with this key wait for a recipient that is connected and behind.
     """
     lookups: SessionLookups | None = None
     try:
@@ -156,6 +160,7 @@ async def run_gateway(
                 has_brokers_time=has_brokers_time,
                 tables=RoutingView(settings.routing, matcher.tables, matcher.has_tables, lambda: clock_ns() // 1_000_000),
                 look_up=lookups.ask,
+                waits=waits,
             )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
@@ -198,6 +203,13 @@ async def run_gateway(
         if matcher is not None:
             closing.append(matcher.close(timeout_s))
         await asyncio.gather(*closing)
+
+
+def _waits(matcher: KafkaMatcher | None, partition_count: Callable[[str], int], topic: str, key: bytes) -> bool:
+    """Returns True if publications with this key wait, whichever process has the matcher that waits."""
+    if matcher is None or not matcher.throttles.waits_any_partition:
+        return False
+    return matcher.throttles.of_partition(topic, partition_of(key, partition_count(topic))) is not None
 
 
 def _system_publisher(gateway: Gateway, matcher: KafkaMatcher, clock_ns: Callable[[], int]) -> Callable[[], None]:

@@ -88,6 +88,11 @@ class GatewaySettings(HostSettings):
     max_publish_rate: int = Setting(
         "QoS 1 and 2 publications a second of one MQTT 5 device; others are refused with 0x97; 0 = no limit", (0, 1_000_000)
     ).default(0)
+    answer_delay_ms: int = Setting(
+        "how much later PUBACK and PUBREC leave while the publications of the device's partition wait for a recipient that is "
+        "connected and behind (routing.max_wait_ms); 0 = no later",
+        (0, 10 * SECOND),
+    ).default(SECOND)
     login: LoginSettings = Setting(reloaded_by=("gateway",)).default(LoginSettings())
     listeners: tuple[ListenerSettings, ...] = ()  # besides `host` and `port`
     rules: tuple[AccessRule, ...] = ()  # none = sinks.mqtt.access.settings.DEFAULT_RULES

@@ -140,6 +140,7 @@ class AppendQueue:
     held: list[Answer] | None = None
     _is_full: bool = False
     _holding_back: int = 0
+    _delayed: list[Answer] | None = None
     _answers: list[Answer] = field(default_factory=list)  # a deque takes 760 bytes while it is empty, for each connection
 
     @property
@@ -232,6 +233,34 @@ class AppendQueue:
         if self._is_full:
             self._resume_if_there_is_room()
 
+    def delay_answer(self, append: Append) -> Answer | None:
+        """Lets an answer wait until `end_delay`, and with it all answers behind. Call it before `settle`.
+
+        Nothing else waits: the device is read as before. When there is no room for more answers, all delays end.
+
+        Returns:
+            The answer; None = it does not wait.
+        """
+        answer = append.answer
+        if answer is None or self.is_full:
+            return None
+        answer.unconfirmed += 1
+        self._delayed = self._delayed or []
+        self._delayed.append(answer)
+        return answer
+
+    def end_delay(self, answer: Answer) -> None:
+        """Ends the delay of an answer, if it is not over; then `take_answers`."""
+        if self._delayed is not None and answer in self._delayed:
+            self._delayed.remove(answer)
+            self._no_longer_delayed(answer)
+            self._delayed = self._delayed or None
+
+    @staticmethod
+    def _no_longer_delayed(answer: Answer) -> None:
+        answer.unconfirmed -= 1
+        answer.is_free = not answer.unconfirmed
+
     def replace_answer(self, append: Append, data: bytes) -> None:
         """Lets a record have another answer than it was given, before it is settled."""
         answer = append.answer
@@ -271,7 +300,7 @@ class AppendQueue:
         """Forget the answers: the connection is over."""
         self._total.release(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
         self._answers.clear()
-        self.held, self.unwritten_bytes = None, 0
+        self.held, self._delayed, self.unwritten_bytes = None, None, 0
 
     def _await_turn(self, answer: Answer) -> None:
         self._answers.append(answer)
@@ -286,6 +315,9 @@ class AppendQueue:
             or self.unanswered >= self.max_unanswered
         ):
             self._is_full = True
+            for answer in self._delayed or ():
+                self._no_longer_delayed(answer)
+            self._delayed = None
 
     def _resume_if_there_is_room(self) -> None:
         if (

@@ -40,7 +40,7 @@ from sinks.mqtt.access.grant import Grant, LoginRefused
 from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from sinks.mqtt.connection.accepted import AcceptedDevice
-from sinks.mqtt.connection.append_queue import Append, AppendQueue
+from sinks.mqtt.connection.append_queue import Answer, Append, AppendQueue
 from sinks.mqtt.connection.effects import ANNOUNCE, LOOK_UP, Effects, LogIn, Register, Registration, Request
 from sinks.mqtt.connection.ending import TAKEN_OVER, Ending
 from sinks.mqtt.connection.handshake import V5, ConnectionRefused, Handshake, check_first_bytes, read_connect
@@ -427,6 +427,25 @@ class WireConnection:
             records.take_answers(self._output.packets)
         return True
 
+    def delay_answer(self, append: Append) -> Answer | None:
+        """Delays the answer to a publication that Kafka has just confirmed, until `answer_due`. Then call `settle` as ever.
+
+        Returns:
+            The answer; None = it is not delayed.
+        """
+        return None if self._device is None or self._ending.pending is not None else self._records.delay_answer(append)
+
+    def answer_due(self, answer: Answer, now_ms: int) -> Effects:
+        """Ends the delay of an answer."""
+        records, was_reading = self._records, not self._records.stops_reading
+        records.end_delay(answer)
+        if self._device is not None:
+            records.take_answers(self._output.packets)
+            if not was_reading:
+                self._resume(now_ms)
+        self._end_if_settled()
+        return self._effects()
+
     def write_settled(self, now_ms: int) -> Effects:
         """Writes the answers that `settle` has set free."""
         return self._effects()
@@ -465,10 +484,13 @@ class WireConnection:
             device.confirmed(append, now_ms)
             if not was_reading:
                 self._resume(now_ms)
-        if self._ending.pending is not None and (why := self._ending.settled()) is not None:
-            self._end(why)
+        self._end_if_settled()
         self._take_offers(now_ms)
         return self._effects()
+
+    def _end_if_settled(self) -> None:
+        if self._ending.pending is not None and (why := self._ending.settled()) is not None:
+            self._end(why)
 
     def resume(self, now_ms: int) -> Effects:
         """Go on if there is room again: the records of other connections count too."""

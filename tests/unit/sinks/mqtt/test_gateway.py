@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from sinks.fast_path.offering import Offers
@@ -38,7 +39,9 @@ class Site:
     looked_up: those who wait for the tables.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, settings: GatewaySettings = SETTINGS) -> None:
+        self.waiting: set[bytes] = set()
+        """Keys of publications that wait."""
         self.looked_up: list[Callable[[bool], None]] = []
         self.unconfirmed: list[Confirmation] = []
         self.appended: list[tuple[str, bytes, bytes | None]] = []
@@ -46,7 +49,14 @@ class Site:
         self.retained: RetainedTable[Any] = RetainedTable()
         self.sessions, self.marks_all_sessions = SessionTable(), False
         tables = RoutingView(SETTINGS.routing, self, lambda: True, lambda: 0)
-        self.gateway = Gateway(SETTINGS, self, GatewayCounters(), tables=tables, look_up=self.looked_up.append)  # type: ignore[arg-type]
+        self.gateway = Gateway(
+            settings,
+            self,  # type: ignore[arg-type]
+            GatewayCounters(),
+            tables=tables,
+            look_up=self.looked_up.append,
+            waits=self.waiting.__contains__,
+        )
         self.gateway.start()
         self.gateway.partitions_assigned(frozenset({0}))
 
@@ -197,4 +207,65 @@ async def test_an_offer_that_finds_the_lease_expired_is_not_taken() -> None:
     assert (counters.offers_taken, counters.offers_ignored) == (0, 1)
     assert transport.is_closed
     assert site.gateway.connections == {}
+    site.gateway.stop()
+
+
+ACKS = bytes.fromhex("40020001"), bytes.fromhex("50020002")
+DELAY_MS = 200
+
+
+async def publishing(waiting: bytes) -> tuple[Site, Any, Transport, float]:
+    """Returns a device that has published at QoS 1 and QoS 2, and when it did."""
+    site = Site(replace(SETTINGS, answer_delay_ms=DELAY_MS))
+    socket, transport = await site.connected()
+    site.waiting.add(waiting)
+    begun_s = asyncio.get_running_loop().time()
+    socket.data_received(publish("t", b"p", first_byte=0x32, packet_id=1) + publish("t", b"p", first_byte=0x34, packet_id=2))
+    return site, socket, transport, begun_s
+
+
+async def test_a_device_whose_publications_wait_is_answered_later() -> None:
+    site, socket, transport, begun_s = await publishing(b"c1")
+    await until(lambda: site.gateway.counters.answers_delayed == 2, "Kafka has confirmed both", within_s=20)
+    assert transport.take() == b""
+    socket.data_received(b"\xc0\x00")
+    assert transport.take() == b"\xd0\x00", "PINGRESP does not wait"
+    assert transport.is_reading
+    await until(lambda: len(transport.data) >= 8, "the answers")
+    assert asyncio.get_running_loop().time() - begun_s >= DELAY_MS / 1_000
+    assert transport.take() == b"".join(ACKS), "in order"
+    assert site.gateway.counters.answers_delayed == 2
+    site.gateway.stop()
+
+
+async def test_what_a_delayed_device_acknowledges_is_recorded_at_once() -> None:
+    site, socket, _, _ = await publishing(b"c1")
+    await until(lambda: site.gateway.counters.answers_delayed == 2, "Kafka has confirmed both", within_s=20)
+    before = len(site.appended)
+    socket.data_received(bytes.fromhex("40020009"))
+    assert [topic for topic, *_ in site.appended[before:] if topic not in OTHERS] == [SETTINGS.events_topic]
+    site.gateway.stop()
+
+
+async def test_other_devices_and_other_packets_are_answered_at_once() -> None:
+    site, socket, transport, _ = await publishing(b"another client")
+    await until(lambda: len(transport.data) >= 8, "the answers")
+    assert transport.take() == b"".join(ACKS)
+    site.waiting.add(b"c1")
+    socket.data_received(packet(0x82, b"\x00\x03", text("a"), b"\x00"))
+    await until(lambda: bool(transport.data), "SUBACK")
+    assert transport.take() == bytes.fromhex("9003000300")
+    assert site.gateway.counters.answers_delayed == 0
+    site.gateway.stop()
+
+
+async def test_a_delayed_device_that_leaves_is_not_written_to() -> None:
+    site, socket, transport, _ = await publishing(b"c1")
+    await until(lambda: site.gateway.counters.answers_delayed == 2, "Kafka has confirmed both", within_s=20)
+    socket.data_received(b"\xe0\x00")
+    await until(lambda: socket.connection.is_closed, "DISCONNECT")
+    due_s = asyncio.get_running_loop().time() + 1.5 * DELAY_MS / 1_000
+    await until(lambda: asyncio.get_running_loop().time() > due_s, "the delay is over")
+    assert transport.take() == b""
+    assert site.gateway.counters.bugs == 0
     site.gateway.stop()

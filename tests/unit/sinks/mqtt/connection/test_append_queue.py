@@ -59,6 +59,58 @@ def test_a_failed_record_blocks_every_answer_behind_it() -> None:
     assert answers(appends) == []
 
 
+def test_a_delayed_answer_waits_with_those_behind_it_and_nothing_else() -> None:
+    appends = queue()
+    first, second = Append(b"1", b"A"), Append(b"2", b"B")
+    appends.add(first)
+    appends.add(second)
+    answer = appends.delay_answer(first)
+    assert answer is not None
+    appends.settle(first, confirmed=True)
+    appends.settle(second, confirmed=True)
+    appends.add_answer(b"C")
+    assert answers(appends) == []
+    assert (appends.unconfirmed, appends.unconfirmed_bytes, appends.stops_reading) == (0, 0, False)
+    appends.end_delay(answer)
+    assert answers(appends) == [b"A", b"B", b"C"]
+    appends.end_delay(answer)
+    assert answers(appends) == []
+
+
+def test_delays_end_when_there_is_no_room_for_more_answers() -> None:
+    appends = queue(max_unconfirmed_appends=4)
+    records = [Append(b"%d" % number, b"%d" % number) for number in range(4)]
+    for record in records[:3]:
+        appends.add(record)
+        assert appends.delay_answer(record) is not None
+        appends.settle(record, confirmed=True)
+    assert answers(appends) == []
+    appends.add(records[3])
+    assert appends.stops_reading
+    assert appends.delay_answer(records[3]) is None
+    appends.settle(records[3], confirmed=True)
+    assert answers(appends) == [b"0", b"1", b"2", b"3"]
+    assert not appends.stops_reading, "a delay never stops the reading of a device"
+
+
+def test_a_record_without_an_answer_is_not_delayed() -> None:
+    appends = queue()
+    record = Append(b"1")
+    appends.add(record)
+    assert appends.delay_answer(record) is None
+
+
+def test_delays_are_forgotten_with_the_connection() -> None:
+    appends = queue()
+    record = Append(b"1", b"A")
+    appends.add(record)
+    answer = appends.delay_answer(record)
+    assert answer is not None
+    appends.drop_answers()
+    appends.end_delay(answer)
+    assert answers(appends) == []
+
+
 def test_the_queue_is_full_at_its_limit_and_open_again_at_half_of_it() -> None:
     appends = queue(max_unconfirmed_appends=4)
     records = [Append(b"x") for _ in range(4)]
