@@ -1,6 +1,7 @@
 """Chooses the member of a shared subscription that gets a publication.
 
-A member that is online goes first. Two attempts to route the same publication choose the same member, as long as the members and
+A member that is online goes first. While none is, publications are spread over all members, so that the group keeps as many as all
+their queues together. Two attempts to route the same publication choose the same member, as long as the members and
 who of them is online stay the same: the choice depends on nothing else than the publication.
 """
 
@@ -16,14 +17,15 @@ def choose_member(members: Collection[ClientEntry], strategy: SharedStrategy, *,
 
     Args:
         members: At least one.
-        stays_with: Publications with the same value go to the same member with `sticky`. If a member comes or goes, only its own
+        stays_with: Publications with the same value go to the same online member with `sticky`. If a member comes or goes, only its own
             share moves (rendezvous hashing).
         number: Counts publications, the same for all copies of one; with `round_robin` the next number is for the next member.
     """
-    candidates = [member for member in members if member.is_online] or list(members)
+    online = [member for member in members if member.is_online]
+    candidates = online or list(members)
     if len(candidates) == 1:
         return candidates[0]
-    if strategy == "round_robin":
+    if strategy == "round_robin" or not online:
         candidates.sort(key=_client_id)
         return candidates[number % len(candidates)]
     seed = zlib.crc32(stays_with)
