@@ -1,8 +1,8 @@
 """Chooses the member of a shared subscription that gets a publication.
 
-A member that is online goes first. While none is, publications are spread over all members, so that the group keeps as many as all
-their queues together. Two attempts to route the same publication choose the same member, as long as the members and
-who of them is online stay the same: the choice depends on nothing else than the publication.
+A member that is online goes first. While none is, publications are spread over all members, so that the group keeps as many as
+all their queues together. Two attempts to route the same publication choose the same member, as long as the members and who of
+them is online stay the same: the choice depends on nothing else than the publication.
 """
 
 import zlib
@@ -17,8 +17,8 @@ def choose_member(members: Collection[ClientEntry], strategy: SharedStrategy, *,
 
     Args:
         members: At least one.
-        stays_with: Publications with the same value go to the same online member with `sticky`. If a member comes or goes, only its own
-            share moves (rendezvous hashing).
+        stays_with: Publications with the same value go to the same online member with `sticky`. If a member comes or goes, only
+            its own share moves (rendezvous hashing).
         number: Counts publications, the same for all copies of one; with `round_robin` the next number is for the next member.
     """
     online = [member for member in members if member.is_online]

@@ -7,7 +7,7 @@ A session reads ahead: it gives the gateway more messages than the wire has slot
 acknowledges. Otherwise a long queue would need a micro-batch for each window (docs/decisions/0054-bursts.md).
 
 1. Only a client that keeps up gets so many: `READ_AHEAD_BYTES` while at most half of the wire's slots have messages from before
-   this activation. If it has acknowledged half as many messages as the wire has slots, it gets four times as much as that was, so
+   this activation. If it has acknowledged half as many messages as the wire has slots, it gets eight times as much as that was, so
    that it is busy until the next activation. The backlog of a slow one stays in the queue, where it can be cancelled, and
    overtaken by higher priorities.
 2. A message that may expire or has a collapse key is not read ahead, nor one behind it. If messages of several priorities wait,
@@ -32,7 +32,8 @@ READ_AHEAD_BYTES: Final = 16_384
 """Size of what is read ahead for a client at first: 10,000 devices at once fit in a gateway's memory limit."""
 MAX_READ_AHEAD_BYTES: Final = 1_048_576
 """Size of what the gateway has at most beyond the wire's slots."""
-_BUSY_UNTIL_NEXT: Final = 4
+_BUSY_UNTIL_NEXT: Final = 8
+"""How much more than it has acknowledged a client gets: a page grows by this factor from one activation to the next."""
 _RECORD_BYTES: Final = 2_048
 """Bytes that the record of a PUBLISH takes at most beside the packet: the message id above all."""
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from state.outbound.transmission import READ_AHEAD_BYTES
+from state.outbound.transmission import MAX_READ_AHEAD_BYTES, READ_AHEAD_BYTES
 from state.records.messages import message_bytes
 from state.records.scheduling import COLLAPSE_KEY
 from tests.scenarios.scenario import Scenario, message
@@ -98,3 +98,15 @@ def test_no_more_is_read_ahead_than_there_are_packet_ids() -> None:
     connection = s.session.connection
     assert connection is not None
     assert s.session.outbound.read_ahead_quota(connection) == 32_765
+
+
+def test_what_is_read_ahead_grows_with_what_the_client_acknowledges() -> None:
+    s = Scenario(max_inflight=QUOTA, prefetch=1_000, max_mqueue_len=0)
+    s.submit(*(f"m{i}" for i in range(600)), payload=b"x" * 5_000).connect()
+    given = [len(published(s))]
+    for _ in range(3):
+        with s.micro_batch():
+            s.puback(*s.packet_ids)
+        given.append(len(published(s)))
+    assert given == [QUOTA + 3, QUOTA + 8 * (QUOTA + 3), QUOTA + 209, QUOTA + 209]
+    assert MAX_READ_AHEAD_BYTES // message_bytes(message("m", payload=b"x" * 5_000)) == 209
