@@ -7,8 +7,8 @@ A session reads ahead: it gives the gateway more messages than the wire has slot
 acknowledges. Otherwise a long queue would need a micro-batch for each window (docs/decisions/0054-bursts.md).
 
 1. Only a client that keeps up gets so many: `READ_AHEAD_BYTES` while at most half of the wire's slots have messages from before
-   this activation. If it has acknowledged half as many messages as the wire has slots, it gets eight times as much as that was, so
-   that it is busy until the next activation. The backlog of a slow one stays in the queue, where it can be cancelled, and
+   this activation. If it has acknowledged half as many messages as the wire has slots, it gets eight times as much as that was,
+   so that it is busy until the next activation. The backlog of a slow one stays in the queue, where it can be cancelled, and
    overtaken by higher priorities.
 2. A message that may expire or has a collapse key is not read ahead, nor one behind it. If messages of several priorities wait,
    none is read ahead.
