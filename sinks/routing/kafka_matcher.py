@@ -6,6 +6,8 @@
 3. Match, and write the records in the order of the publications. A publication for a client that is connected and behind waits,
    with the rest of its partition (recipient_waits.py). Other partitions go on.
 4. When Kafka has confirmed all records of a poll, commit its offsets.
+5. Publish what has waited for its `deliver-at`, if it came from a partition of `publications` that this matcher owns, behind a
+   barrier too: what another owner has published waits no longer. A crash in between publishes it twice, with the same message id.
 
 A failure costs time only: all clients are given up, and new ones begin at the committed offsets. What is routed twice by that has
 the same source and mark, by which sessions recognize it. A topic that was deleted and created again is another source: it is
@@ -45,6 +47,7 @@ from sinks.routing.table_reader import TableListener, TableReader
 from sinks.routing.wait_announcer import WaitAnnouncer
 from state.errors import UnreadableRecord
 from state.model import ClientId
+from state.records.delayed import DelayedPublication
 from state.records.session_marks import MARK
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 
@@ -274,6 +277,7 @@ class _Routing:
         self._errors = errors
         self._writer = writer
         self._topics = topics
+        self._now_ms = now_ms
         self._counts = partition_counts(asking, settings, errors)
         self._matcher = Matcher(
             tables,
@@ -288,6 +292,8 @@ class _Routing:
         self._held: dict[Partition, _HeldPartition] = {}
         self._positions: dict[Partition, int] = {}
         self._generation = tables.generation
+        self._published: dict[bytes, DelayedPublication] = {}
+        """Those whose end the tables have not read yet."""
         self._is_busy = False
         self._check_again_s = time.monotonic() + _CHECK_S
         self._count_again_s = 0.0
@@ -320,6 +326,7 @@ class _Routing:
         else:
             self._writer.poll()
         self._counters.partitions_waiting = len(self._held)
+        self._publish_due()
         self._note_finished()
         self.consumer.commit()
         now_s = time.monotonic()
@@ -452,6 +459,36 @@ class _Routing:
                 for each in routed:
                     self._writer.write(each, batch, position)
         return len(records)
+
+    def _publish_due(self) -> None:
+        tables, now_ms = self._tables, self._now_ms()
+        if not tables.delayed.has_due(now_ms):
+            self._published.clear()
+            return
+        owned = {number for topic, number in self.consumer.owned if topic == self._settings.publications_topic}
+        with tables.lock:
+            due = self._unpublished(now_ms, owned)
+        if not due:
+            return
+        self._generation = tables.generation
+        self._await_tables(with_retained=True)
+        with tables.lock:
+            self._check_tables()
+            due = self._unpublished(now_ms, owned)
+        batch = self._writer.begin({})
+        for key, delayed in due:
+            position = PublicationPosition(key.decode(), delayed.partition, delayed.due_ms)
+            is_too_large = position in self._writer.too_large
+            for each in [self._matcher.not_delayed(key, delayed)] if is_too_large else self._matcher.due(key, delayed):
+                self._writer.write(each, batch, position)
+            self._published[key] = delayed
+        self._writer.end(batch)
+
+    def _unpublished(self, now_ms: int, owned: set[int]) -> list[tuple[bytes, DelayedPublication]]:
+        """Returns what is due and not published by this process; the caller holds the lock."""
+        due = self._tables.delayed.due(now_ms, owned)
+        self._published = {key: delayed for key, delayed in due if self._published.get(key) is delayed}
+        return [(key, delayed) for key, delayed in due if key not in self._published]
 
     def _finish(self) -> None:
         """Waits for confirmations before partitions go. What is not confirmed in time is routed again by their next owner."""

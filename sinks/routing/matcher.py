@@ -6,7 +6,9 @@
    subscription is a source of its own, because a client may have a copy through it and one without.
 3. A copy is in the partition of its client's other messages. The copies of a partition share records, so a payload is written
    once for many clients.
-4. A publication that nobody subscribes to costs a look at its headers and at the table, and makes no record. While there is not
+4. A backend's publication with RETAIN and `deliver-at` waits in `inflight.retained`. At its time it goes back to
+   `inflight.publications` without `deliver-at`, and is routed as one that has just come. Until then the present message is kept.
+5. A publication that nobody subscribes to costs a look at its headers and at the table, and makes no record. While there is not
    one subscription, publications of devices are only counted.
 """
 
@@ -28,10 +30,12 @@ from sinks.routing.shared_choice import choose_member
 from sinks.routing.subscription_table import ClientEntry, GroupMatch, SubscriptionOptions
 from state.errors import UnreadableRecord
 from state.model import ClientId, Message, QoS, Routing
+from state.records.delayed import DelayedPublication, delayed_headers, delayed_key, due_headers
 from state.records.messages import RETAIN, TOPIC, BrokenContract
 from state.records.publications import Publication, message_headers, publication_in
 from state.records.record import Header
 from state.records.routing import RECIPIENT_PREFIX, SourceKind, encode_routing, most_recipients, source_number
+from state.records.scheduling import deliver_at_ms
 from state.records.session_marks import MARK, encode_mark
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions, order_of
 
@@ -195,7 +199,13 @@ class Matcher:
         except BrokenContract:
             self._counters.publications_refused["broken_contract"] += 1
             return []
-        records = self._retained(publication) if is_retained and not publication.share else []
+        records: list[RoutedRecord] = []
+        if is_retained and not publication.share:
+            due_ms = deliver_at_ms(publication.message)
+            if due_ms is None or due_ms <= record.timestamp:
+                records = self._retained(publication)
+            elif waiting := self._delayed(source, record, publication.message, due_ms):
+                return waiting
         recipients = self._recipients(source, record, publication, found, groups)
         if recipients:
             self._counters.recipients += len(recipients)
@@ -268,6 +278,40 @@ class Matcher:
             self._counters.publications_refused["retained_full"] += 1
             return []
         return [RoutedRecord(self._settings.retained_topic, partition, key, message.payload, self._headers(message))]
+
+    # --- publications with RETAIN for later -------------------------------------------------------------------------------------
+
+    def _delayed(self, source: PublicationSource, record: RecordToRoute, message: Message, due_ms: int) -> list[RoutedRecord]:
+        """Returns the record by which a publication waits. None if too many wait: it is routed then, and not kept."""
+        delayed = DelayedPublication(message=message, due_ms=due_ms, partition=source.partition, key=record.key)
+        key, waiting, settings = delayed_key(message, source.partition), self._tables.delayed, self._settings
+        if key not in waiting and (
+            len(waiting) >= settings.max_retained_messages
+            or waiting.size_bytes + len(message.payload) > settings.max_retained_bytes
+        ):
+            self._counters.publications_refused["retained_full"] += 1
+            return []
+        headers = delayed_headers(delayed, now_ms=self._now_ms())
+        return [self._delayed_record(key, delayed, message.payload, [(header.key, header.value) for header in headers])]
+
+    def due(self, key: bytes, delayed: DelayedPublication) -> list[RoutedRecord]:
+        """Returns the records for a publication whose time has come: it is published, and waits no longer."""
+        headers = [(header.key, header.value) for header in due_headers(delayed, now_ms=self._now_ms())]
+        topic, message = self._settings.publications_topic, delayed.message
+        return [
+            RoutedRecord(topic, delayed.partition, delayed.key, message.payload, headers),
+            self.not_delayed(key, delayed),
+        ]
+
+    def not_delayed(self, key: bytes, delayed: DelayedPublication) -> RoutedRecord:
+        """Returns the record that ends the wait of a publication."""
+        return self._delayed_record(key, delayed, None, [])
+
+    def _delayed_record(
+        self, key: bytes, delayed: DelayedPublication, value: bytes | None, headers: list[tuple[str, bytes | None]]
+    ) -> RoutedRecord:
+        partition = partition_of(delayed.message.topic.encode(), self._retained_partitions)
+        return RoutedRecord(self._settings.retained_topic, partition, key, value, headers)
 
     # --- retained messages ------------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ class MatcherCounters:
     subscriptions: int = gauge("Subscriptions of all clients")
     retained_messages: int = gauge("Retained messages of all topics")
     retained_bytes: int = gauge("Topics, payloads and headers of these")
+    delayed_publications: int = gauge("Publications with RETAIN that wait for their deliver-at")
     publications: int = count("Publications that were read")
     publications_unmatched: int = count("Publications without a matching subscription")
     publications_refused: Counter[str] = field(

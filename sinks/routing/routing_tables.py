@@ -4,11 +4,13 @@ import threading
 from collections.abc import Sequence
 from typing import Final
 
+from sinks.routing.delayed_table import DelayedTable
 from sinks.routing.retained_table import RetainedEntry, RetainedTable
 from sinks.routing.session_table import SessionTable
 from sinks.routing.subscription_table import SubscriptionTable
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.model import ClientId
+from state.records.delayed import decode_delayed, is_delayed
 from state.records.messages import BrokenContract
 from state.records.publications import Publication, publication_in
 from state.records.record import HEADER_BYTES, Header
@@ -26,6 +28,7 @@ class RoutingTables:
 
     Attributes:
         subscriptions, retained: Look things up only with `lock`, except for `get` and `len`.
+        delayed: Publications with RETAIN that wait for their time. Use it with `lock`, except for `has_due` and `len`.
         generation: Changes whenever the tables are emptied.
         unreadable: Counts records that could not be decoded.
         sessions: The clients that have a session. Any thread may ask.
@@ -36,6 +39,7 @@ class RoutingTables:
         self.lock: Final = threading.Lock()
         self.subscriptions = SubscriptionTable()
         self.retained: RetainedTable[Publication] = RetainedTable()
+        self.delayed = DelayedTable()
         self.generation = 0
         self.unreadable = 0
         self.sessions = SessionTable()
@@ -48,6 +52,7 @@ class RoutingTables:
             self.sessions, self.marks_all_sessions = SessionTable(), False
             self.subscriptions = SubscriptionTable()
             self.retained = RetainedTable()
+            self.delayed = DelayedTable()
 
     def read_list(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int = 0) -> ClientId | None:
         """Applies a record of `inflight.subscriptions`; the caller holds `lock`.
@@ -88,6 +93,9 @@ class RoutingTables:
 
     def read_retained(self, key: bytes | None, value: bytes | None, headers: Headers, timestamp_ms: int) -> None:
         """Applies a record of `inflight.retained`; the caller holds `lock`. A record without a value deletes."""
+        if key is not None and is_delayed(key):
+            self._read_delayed(key, value, headers, timestamp_ms)
+            return
         topic = (key or b"").decode(errors="replace")
         if not value:
             self.retained.delete(topic)
@@ -104,10 +112,25 @@ class RoutingTables:
             self.unreadable += 1
             self.retained.delete(topic)
             return
-        size = len(key or b"") + len(value) + sum(len(name) + len(content or b"") + HEADER_BYTES for name, content in headers)
-        self.retained.put(topic, RetainedEntry(publication, size, publication.message.expires_at_ms))
+        self.retained.put(topic, RetainedEntry(publication, _size(key, value, headers), publication.message.expires_at_ms))
+
+    def _read_delayed(self, key: bytes, value: bytes | None, headers: Headers, timestamp_ms: int) -> None:
+        if value is None:
+            self.delayed.delete(key)
+            return
+        try:
+            delayed = decode_delayed([Header(name, content) for name, content in headers], value, accepted_ms=timestamp_ms)
+        except BrokenContract:
+            self.unreadable += 1
+            self.delayed.delete(key)
+            return
+        self.delayed.put(key, delayed, _size(key, value, headers))
 
     def delete_expired(self, now_ms: int) -> None:
         """Frees the memory of expired retained messages. In Kafka they stay, because a newer one may stand behind them by now."""
         with self.lock:
             self.retained.delete_expired(now_ms)
+
+
+def _size(key: bytes | None, value: bytes, headers: Headers) -> int:
+    return len(key or b"") + len(value) + sum(len(name) + len(content or b"") + HEADER_BYTES for name, content in headers)

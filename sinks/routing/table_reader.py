@@ -246,6 +246,7 @@ class TableReader:
         tables.delete_expired(self._now_ms())
         counters = self._counters
         counters.clients, counters.subscriptions = len(tables.subscriptions), tables.subscriptions.subscription_count
+        counters.delayed_publications = len(tables.delayed)
         counters.retained_messages, counters.retained_bytes = len(tables.retained), tables.retained.size_bytes
         if positions:
             with self._moved:

@@ -71,8 +71,10 @@ class RoutedTopics:
         self._producer.produce(self.settings.uplink_topic, payload, publisher.encode(), headers=headers)
         self._producer.poll(0.001)
 
-    def send(self, topic: str, payload: bytes = b"", *, retain: bool = False) -> None:
+    def send(self, topic: str, payload: bytes = b"", *, retain: bool = False, deliver_at: str = "") -> None:
         headers = [("mqtt-topic", topic.encode()), ("mqtt-retain", b"true" if retain else b"false")]
+        if deliver_at:
+            headers.append(("deliver-at", deliver_at.encode()))
         self.write(self.settings.publications_topic, "backend", payload, headers)
 
     def subscribe(self, client_id: str, *filters: str, version: int = 1, wanted: tuple[str, ...] = ()) -> None:

@@ -211,3 +211,19 @@ def test_no_publication_is_missed_when_the_first_one_subscribes(topics: RoutedTo
         wait_until(lambda: matcher.counters.publications >= 201, "all publications were read")
         assert matcher.counters.publications == 201
         assert b"last" in found
+
+
+def test_a_retained_publication_is_published_once_at_its_time(topics: RoutedTopics) -> None:
+    """By the matcher that runs then: the one that has read it is gone. An empty payload comes back as an empty one."""
+    with matching(topics) as first:
+        topics.send("t", b"later", retain=True, deliver_at="+3s")
+        topics.send("t", b"", retain=True, deliver_at="+4s")
+        wait_until(lambda: first.counters.delayed_publications == 2, "both wait")
+    topics.subscribe("client", "t")
+    with matching(topics) as second:
+        copies = topics.copies(at_least=2)
+        wait_until(lambda: not second.counters.delayed_publications, "nothing waits any more")
+        assert [copy.value for copy in copies] == [b"later", b""]
+        wait_until(lambda: not second.counters.retained_messages, "the empty one has removed the other")
+        topics.send("t", b"end")
+        assert len(topics.copies(at_least=3)) == 3

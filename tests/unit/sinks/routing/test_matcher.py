@@ -26,7 +26,7 @@ from state.records.settings import RecordLimits
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions
 from state.records.uplink import uplink_headers
 
-NOW_MS = 1_000_000
+NOW_MS = 1_700_000_000_000
 PARTITIONS = 4
 UPLINK = PublicationSource(topic="inflight.uplink", partition=3, topic_id="u", is_uplink=True)
 PUBLICATIONS = PublicationSource(topic="inflight.publications", partition=1, topic_id="p", is_uplink=False)
@@ -85,6 +85,10 @@ class Routed:
         headers: list[tuple[str, bytes | None]] = [("mqtt-topic", topic.encode())]
         headers += [(name.replace("_", "-"), value) for name, value in more.items()]
         return self.matcher.route(PUBLICATIONS, Record(offset=offset, headers=headers))
+
+    def read(self, record: RoutedRecord) -> None:
+        """Reads a record of `inflight.retained`."""
+        self.tables.read_retained(record.key, record.value, record.headers, self.now_ms)
 
     def answer(self, client_id: str, *wanted: Subscription) -> list[RoutedRecord]:
         filters = tuple(each.topic_filter for each in wanted)
@@ -399,6 +403,63 @@ def test_retained_messages_beyond_the_limit_are_refused_and_routed() -> None:
     assert [record.topic for record in routed.send("b", mqtt_retain=b"true")] == ["inflight.messages"]
     assert routed.counters.publications_refused["retained_full"] == 1
     assert len(routed.send("a", mqtt_retain=b"true")) == 2, "it replaces one"
+
+
+def test_a_retained_publication_for_later_waits_and_then_just_comes() -> None:
+    routed = Routed()
+    routed.subscribe("sub", "a")
+    routed.retain("a")
+    (record,) = routed.send("a", mqtt_retain=b"true", deliver_at=b"+14s")
+    assert record.topic == "inflight.retained"
+    routed.read(record)
+    assert [kept.value for kept in routed.answer("new", subscription("a"))] == [b"kept"], "the present one stands"
+    routed.now_ms += 14_000
+    ((key, delayed),) = routed.tables.delayed.due(routed.now_ms, {PUBLICATIONS.partition})
+    published, ended = routed.matcher.due(key, delayed)
+    assert (published.topic, published.partition, published.value) == ("inflight.publications", 1, b"payload")
+    again = Record(offset=8, key=published.key, value=published.value, headers=published.headers, timestamp=routed.now_ms)
+    kept, copy = routed.matcher.route(PUBLICATIONS, again)
+    routed.read(kept)
+    assert copy_of([copy]).is_named
+    assert [one.value for one in routed.answer("new", subscription("a"))] == [b"payload"]
+    routed.read(ended)
+    assert len(routed.tables.delayed) == 0
+
+
+def test_a_retained_message_is_removed_at_the_time_and_not_before() -> None:
+    routed = Routed()
+    routed.retain("a")
+    headers: list[tuple[str, bytes | None]] = [("mqtt-topic", b"a"), ("mqtt-retain", b"1"), ("deliver-at", b"+1s")]
+    (record,) = routed.matcher.route(PUBLICATIONS, Record(value=b"", headers=headers))
+    assert record.value == b"", "null would end the wait"
+    routed.read(record)
+    assert len(routed.answer("new", subscription("a"))) == 1
+    assert len(routed.tables.delayed) == 1
+
+
+def test_a_retained_publication_for_a_past_time_is_kept_at_once() -> None:
+    routed = Routed()
+    (record,) = routed.send("a", mqtt_retain=b"true", deliver_at=b"+0s")
+    assert record.key == b"a"
+
+
+def test_retained_publications_for_later_beyond_the_limit_are_not_kept() -> None:
+    routed = Routed(max_retained_messages=1)
+    routed.subscribe("sub", "#")
+    later = {"mqtt_retain": b"true", "deliver_at": b"+1s"}
+    (first,) = routed.send("a", 7, **later)
+    routed.read(first)
+    assert [record.topic for record in routed.send("a", 8, **later)] == ["inflight.messages"]
+    assert routed.counters.publications_refused["retained_full"] == 1
+    assert routed.send("a", 7, **later) == [first], "it replaces itself"
+
+
+def test_a_delayed_record_that_cannot_be_read_waits_no_longer() -> None:
+    routed = Routed()
+    (record,) = routed.send("a", mqtt_retain=b"true", deliver_at=b"+1s")
+    routed.read(record)
+    routed.tables.read_retained(record.key, b"p", [], NOW_MS)
+    assert (len(routed.tables.delayed), routed.tables.unreadable) == (0, 1)
 
 
 def test_a_subscribe_gets_retained_messages_with_flag_and_identifier() -> None:
