@@ -20,7 +20,8 @@ from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.origins import is_origin_allowed
 from sinks.mqtt.listeners.settings import ListenerSettings
 
-_SUBPROTOCOL: Final = "mqtt"
+_SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
+"""The better one first. Clients that speak MQTT 3.1 offer the second one only. Each of them may carry any version."""
 Headers: TypeAlias = tuple[tuple[bytes, bytes], ...]
 
 
@@ -122,11 +123,11 @@ class WebSocketProtocol(asyncio.Protocol):
             origins, host=request.host, allowed=listener.websocket_origins, is_tls=bool(listener.tls_certfile)
         ):
             self._reject(HTTPStatus.FORBIDDEN, "origin", ", ".join(origins))
-        elif _SUBPROTOCOL not in request.subprotocols:
+        elif (subprotocol := next((one for one in _SUBPROTOCOLS if one in request.subprotocols), None)) is None:
             self._reject(HTTPStatus.BAD_REQUEST, "subprotocol", ", ".join(request.subprotocols))
         else:
             self._is_open = True
-            self._send(AcceptConnection(subprotocol=_SUBPROTOCOL))  # [MQTT-6.0.0-4]
+            self._send(AcceptConnection(subprotocol=subprotocol))  # [MQTT-6.0.0-4]
 
     def _reject(self, status: HTTPStatus, what: str, value: str) -> None:
         self._log_refusal(f"another {what}: {value}")
@@ -134,7 +135,7 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def _answer_http(self, status: HTTPStatus, headers: Headers, reason: str) -> None:
         """Answers a request that opens no WebSocket, and closes."""
-        text = f"{reason}. This is MQTT over WebSocket: path {self._listener.websocket_path}, subprotocol {_SUBPROTOCOL}.\n"
+        text = f"{reason}. This is MQTT over WebSocket: path {self._listener.websocket_path}, subprotocol {_SUBPROTOCOLS[0]}.\n"
         lines = [
             b"HTTP/1.1 %d %s" % (status, status.phrase.encode()),
             *(b"%s: %s" % header for header in headers),

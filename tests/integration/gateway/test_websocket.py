@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
-from wsproto.events import BytesMessage
+from wsproto.events import AcceptConnection, BytesMessage
 
 from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.settings import GatewaySettings
@@ -48,7 +48,8 @@ def test_paho_publishes_and_receives(gateway: GatewayUnderTest, authority: Autho
 MQTT_JS = """
 const mqtt = require('mqtt')
 const [url, clientId, protocolVersion] = process.argv.slice(1)
-const client = mqtt.connect(url, { clientId, protocolVersion: Number(protocolVersion), reconnectPeriod: 0 })
+const protocolId = protocolVersion === '3' ? 'MQIsdp' : 'MQTT'
+const client = mqtt.connect(url, { clientId, protocolId, protocolVersion: Number(protocolVersion), reconnectPeriod: 0 })
 client.on('error', error => { console.error(error); process.exit(1) })
 client.on('message', (topic, payload) => { console.log(JSON.stringify([topic, payload.toString()])); client.end() })
 client.on('connect', () => client.publish('up/t', 'from js', { qos: 2 }))
@@ -57,7 +58,7 @@ client.on('connect', () => client.publish('up/t', 'from js', { qos: 2 }))
 
 @pytest.mark.interop
 @pytest.mark.parametrize(("listener", "scheme"), [(PLAIN, "ws"), (TLS, "wss")])
-@pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.parametrize("version", [3, 4, 5])
 def test_mqtt_js_publishes_and_receives(
     gateway: GatewayUnderTest, authority: Authority, version: int, listener: int, scheme: str
 ) -> None:
@@ -76,6 +77,19 @@ def test_mqtt_js_publishes_and_receives(
 
 def browser_at(gateway: GatewayUnderTest, **changes: object) -> WebSocketDevice:
     return WebSocketDevice(socket.create_connection(gateway.addresses[PLAIN], timeout=DEADLINE_S), **changes)
+
+
+def test_a_client_of_mqtt_3_1_connects_with_its_own_subprotocol(gateway: GatewayUnderTest) -> None:
+    with browser_at(gateway, subprotocols=["mqttv3.1"]) as client:
+        [accepted] = client.events()
+        assert isinstance(accepted, AcceptConnection)
+        assert accepted.subprotocol == "mqttv3.1"
+        client.send(BytesMessage(data=connect(name="MQIsdp", level=3, payload=text("ws-3.1"))))
+        [connected] = gateway.kafka.wait_for("ws-3.1", ClientConnected)
+        assert connected.protocol_version == 3
+        [connack] = client.events()
+        assert isinstance(connack, BytesMessage)
+        assert bytes(connack.data) == b"\x20\x02\x00\x00"
 
 
 def test_a_web_page_of_another_site_does_not_get_in(gateway: GatewayUnderTest) -> None:

@@ -158,7 +158,7 @@ def test_a_write_is_one_binary_frame() -> None:
     [
         ({"target": "/other"}, 404),
         ({"subprotocols": []}, 400),
-        ({"subprotocols": ["mqttv3.1"]}, 400),
+        ({"subprotocols": ["mqttv3.1.1", "MQTT"]}, 400),
         ({"extra_headers": [(b"Origin", b"https://evil.example.com")]}, 403),
     ],
 )
@@ -172,6 +172,17 @@ def test_other_requests_are_rejected(changes: dict[str, Any], status: int) -> No
     assert client.socket.closing
     client.transport.write(b"never sent")
     assert client.socket.written == []
+
+
+@pytest.mark.parametrize(
+    ("offered", "chosen"), [(["mqttv3.1"], "mqttv3.1"), (["mqttv3.1", "mqtt"], "mqtt"), (["soap", "mqttv3.1"], "mqttv3.1")]
+)
+def test_clients_of_mqtt_3_1_offer_another_subprotocol(offered: list[str], chosen: str) -> None:
+    client = Client()
+    client.send(request(subprotocols=offered))
+    accepted = client.events()[0]
+    assert isinstance(accepted, AcceptConnection)
+    assert accepted.subprotocol == chosen
 
 
 def test_a_query_behind_the_path_is_not_looked_at() -> None:
