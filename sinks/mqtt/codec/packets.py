@@ -23,6 +23,7 @@ class Connect(Packet, frozen=True):
     Attributes:
         session_expiry_interval_s: None = the client cannot say (MQTT 3.1.1 with a kept session).
         topic_alias_maximum: The highest topic alias that the client takes; 0 = none.
+        is_bridge: The level of MQTT 3.1 or 3.1.1 has the bit by which a broker says that it connects as a bridge.
     """
 
     protocol_version: int
@@ -37,6 +38,7 @@ class Connect(Packet, frozen=True):
     maximum_packet_size_bytes: int | None = None
     authentication_method: str | None = None
     topic_alias_maximum: int = 0
+    is_bridge: bool = False
 
 
 class ConnAck(Packet, frozen=True):

@@ -151,7 +151,8 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
 
 def _decode_connect(reader: _BodyReader) -> Connect:
     """Decodes a CONNECT. Each part of the payload is there exactly if its flag says so, in this order [MQTT-3.1.2-9]."""
-    name, level = reader.text(), reader.byte() & ~BRIDGE_BIT
+    name, stated_level = reader.text(), reader.byte()
+    level = stated_level & ~BRIDGE_BIT
     if _LEVELS.get(name) != level:
         raise ProtocolViolation("not MQTT 3.1 or 3.1.1", reason_code=ReasonCode.UNSUPPORTED_PROTOCOL_VERSION)
     flags = reader.byte()
@@ -183,6 +184,7 @@ def _decode_connect(reader: _BodyReader) -> Connect:
         will=will,
         username=username,
         password=password,
+        is_bridge=level != stated_level,
     )
 
 

@@ -99,6 +99,7 @@ class AcceptedDevice:
             accept.max_subscription_bytes,
             limits.max_topic_levels,
             has_routing,
+            connect.is_bridge,
         )
         self._encode_publish = codec.encode_publish
         if connect.topic_alias_maximum:  # [MQTT-3.1.2-27]

@@ -60,6 +60,8 @@ class SubscriptionJudge:
         max_subscription_bytes: How long the filters may be together; 0 = no limit.
         max_topic_levels: Levels of a filter; 0 = no limit.
         has_routing: True if there are shared subscriptions and subscription identifiers.
+        is_bridge: True for a broker that connects as a bridge with MQTT 3.1 or 3.1.1, which cannot ask for it: its subscriptions
+            have No Local, or its publications would go round, and Retain As Published.
     """
 
     subscriptions: dict[str, Subscription | None] | None = field(default_factory=dict)
@@ -68,6 +70,7 @@ class SubscriptionJudge:
     max_subscription_bytes: int = 0
     max_topic_levels: int = 0
     has_routing: bool = False
+    is_bridge: bool = False
     _bytes: int = 0
 
     def __post_init__(self) -> None:
@@ -98,6 +101,8 @@ class SubscriptionJudge:
             codes.append(int(code))
             if code > QoS.EXACTLY_ONCE:
                 continue
+            if self.is_bridge:
+                asked = msgspec.structs.replace(asked, no_local=not is_shared(asked.topic_filter), retain_as_published=True)
             if identifier is not None:
                 asked = msgspec.structs.replace(asked, identifier=identifier)
             granted.append(asked)

@@ -7,8 +7,9 @@ import pytest
 
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_subscriber import PahoSubscriber
-from tests.integration.up.wire_device import Backend, both_versions
+from tests.integration.up.wire_device import Backend, WireDevice, both_versions
 from tests.support.waiting import wait_until
+from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
@@ -36,6 +37,24 @@ def test_no_publication_after_suback_is_missed(up: SharedUp) -> None:
                 subscriber.subscribe(f"suback/{turn}")
                 publisher.publish(f"suback/{turn}", b"first")
                 assert subscriber.payloads(1) == [b"first"]
+
+
+def test_a_bridge_gets_nothing_of_its_own_back_and_retain_as_published(up: SharedUp) -> None:
+    """Level 0x84, as Mosquitto and EMQX have it."""
+    with WireDevice(up.mqtt, "bridge-bit", 0x84, expiry_s=None) as bridge, PahoSubscriber(up.mqtt, "bridge-bit-pub") as other:
+        bridge.send(packet(0x82, b"\x00\x01", text("bridge-bit/#"), b"\x00"))
+        bridge.expect(b"\x90\x03\x00\x01\x00")
+        bridge.send(publish("bridge-bit/own", b"own", first_byte=0x31))
+        other.publish("bridge-bit/a", b"retained", retain=True)
+        other.publish("bridge-bit/a", b"plain")
+        received = [bridge.packet(), bridge.packet()]
+        assert [data[0] & 1 for data in received] == [1, 0]
+        assert [bridge.parse(data).payload for data in received] == [b"retained", b"plain"]
+        bridge.send(packet(0x82, b"\x00\x02", text("bridge-bit/#"), b"\x00"))
+        bridge.expect(b"\x90\x03\x00\x02\x00")
+        assert bridge.receive().payload == b"retained", "its own retained message does not come either"
+        other.publish("bridge-bit/a", b"end")
+        assert bridge.receive().payload == b"end"
 
 
 @both_versions

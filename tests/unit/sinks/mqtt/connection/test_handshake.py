@@ -28,12 +28,16 @@ def test_the_protocol_level_chooses_the_codec(level: int, codec: object) -> None
     assert read_connect(data, body_start(data), SETTINGS, PARTS)[0] is codec
 
 
-def test_a_bridge_of_mqtt_3_1_1_is_a_client_like_others() -> None:
-    """[MQTT-3.1.2-2] Mosquitto sets the highest bit of the level when it connects as a bridge."""
-    data = connect(level=0x84)
-    codec, asked = read_connect(data, body_start(data), SETTINGS, PARTS)
-    assert codec is V311
-    assert asked.protocol_version == 4
+@pytest.mark.parametrize(
+    ("name", "level", "codec", "is_bridge"),
+    [("MQTT", 0x84, V311, True), ("MQIsdp", 0x83, V31, True), ("MQTT", 4, V311, False), ("MQIsdp", 3, V31, False)],
+)
+def test_the_highest_bit_of_the_level_says_that_a_bridge_connects(name: str, level: int, codec: object, is_bridge: bool) -> None:
+    """[MQTT-3.1.2-2] Mosquitto sets it."""
+    data = connect(name=name, level=level)
+    chosen, asked = read_connect(data, body_start(data), SETTINGS, PARTS)
+    assert chosen is codec
+    assert (asked.protocol_version, asked.is_bridge) == (level & 0x7F, is_bridge)
 
 
 @pytest.mark.parametrize("level", [3, 0x83])

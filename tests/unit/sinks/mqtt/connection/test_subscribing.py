@@ -40,6 +40,20 @@ def test_a_hidden_filter_is_refused_without_a_reason() -> None:
     assert granted == (asked("test/#"),)
 
 
+def test_subscriptions_of_a_bridge_have_no_local_and_retain_as_published() -> None:
+    judge = SubscriptionJudge({}, has_routing=True, is_bridge=True)
+    _, (own, shared) = subscribe(asked("#"), asked("$share/g/a"), judge=judge)
+    assert (own.no_local, own.retain_as_published) == (True, True)
+    assert (shared.no_local, shared.retain_as_published) == (False, True), "No Local is an error there [MQTT-3.8.3-4]"
+    assert judge.listed() == (own, shared)
+
+
+def test_a_bridge_that_subscribes_again_changes_nothing() -> None:
+    judge = SubscriptionJudge({}, has_routing=True, is_bridge=True)
+    packet = Subscribe(packet_id=7, subscriptions=(asked("#"),))
+    assert [judge.subscribe(packet).is_change for _ in range(2)] == [True, False]
+
+
 def test_a_subscription_identifier_is_a_protocol_error() -> None:
     with pytest.raises(ProtocolViolation) as caught:
         SubscriptionJudge({}).subscribe(Subscribe(packet_id=1, subscriptions=(asked("a"),), subscription_id=1))
