@@ -232,6 +232,7 @@ class Routing(Value, frozen=True):
         subscription_ids: Those of all matching subscriptions.
         share: The shared subscription `$share/GROUP/FILTER` whose member the client is; empty = not shared.
         is_named: The backend chose the message id, so a repetition in another publication is possible.
+        tried: The members of the shared subscription for which the message was too large.
     """
 
     source: int
@@ -243,6 +244,7 @@ class Routing(Value, frozen=True):
     subscription_ids: tuple[int, ...] = ()
     share: str = ""
     is_named: bool = False
+    tried: tuple[ClientId, ...] = ()
 
 
 class Message(Value, frozen=True):

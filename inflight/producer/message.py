@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from inflight.producer.model import InvalidMessage
 from inflight.producer.settings import ProducerSettings
 from sinks.kafka.partitioning import partition_of
+from sinks.mqtt_topics import is_of_the_server, is_shared
 from state.events import MessageRefused
 from state.model import ClientId, MessageId
 from state.records import messages as contract
@@ -116,6 +117,11 @@ def build_publication(
     topic: str, payload: bytes | str, *, settings: ProducerSettings, key: bytes | str | None = None, **options: Any
 ) -> MessageRecord:
     """Builds the record for these arguments, which `Producer.publish` explains. Raises InvalidMessage."""
+    name = _encoded("topic", topic).decode()
+    if is_shared(name):
+        raise InvalidMessage(f"topic {topic!r} is the filter of a shared subscription: publish to a topic name")
+    if is_of_the_server(name):
+        raise InvalidMessage(f"topic {topic!r} is below $SYS, where only Inflight publishes: choose another topic")
     key = topic if key is None else key
     raw = key if isinstance(key, bytes) else _encoded("key", key)
     return _content(topic, payload, settings=settings, key=raw, **options)

@@ -243,6 +243,7 @@ class Matcher:
                 subscription_ids=tuple(each.identifier for each in options if each.identifier is not None),
                 share=share,
                 is_named=publication.is_named,
+                tried=publication.tried,
             )
             recipients.append((entry.client_id, routing))
 
@@ -256,7 +257,7 @@ class Matcher:
         for group in groups:  # [MQTT-4.8.2-4]
             if publication.share in ("", group.shared_filter):
                 member = choose_member(
-                    group.members,
+                    [member for member in group.members if member.client_id not in publication.tried] or group.members,
                     self._settings.shared_strategy,
                     stays_with=publisher.encode() or record.key or message.message_id.encode(),
                     number=record.offset if publication.batch_ms is None else zlib.crc32(message.message_id.encode()),

@@ -1,7 +1,8 @@
 """Sends messages for the first time, from the backend or the queue to the client, as many as the window has slots.
 
 A message leaves the session instead of being sent if it has used up its attempts, exceeds the client's Maximum Packet Size, or no
-longer fits in a record of Kafka. This holds for retransmissions too (state/outbound/retransmission.py).
+longer fits in a record of Kafka. This holds for retransmissions too (state/outbound/retransmission.py). One that exceeds the size
+for a member of a shared subscription may go to another member.
 
 A session reads ahead: it gives the gateway more messages than the wire has slots, and the gateway writes them as the client
 acknowledges. Otherwise a long queue would need a micro-batch for each window (docs/decisions/0054-bursts.md).
@@ -25,6 +26,7 @@ from state.model import Message, Outcome, QoS
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
 from state.outbound.packet_size import publish_packet_bytes
+from state.outbound.routing import routed
 from state.records.scheduling import collapse_key
 from state.transitions import OutboundAction
 
@@ -151,6 +153,9 @@ def finished_over_limit(
     if size_bytes <= limit_bytes:
         return False
     detail = f"the PUBLISH takes {size_bytes} bytes, the client's Maximum Packet Size is {limit_bytes}"  # [MQTT-3.1.2-25]
+    if routed.suits_another_member(delivery, activation.client_id):
+        routed.give_back(outbound, delivery, detail, activation, is_too_large=True)
+        return True
     activation.finish(delivery, Outcome.TOO_LARGE, detail=detail)
     return True
 

@@ -247,6 +247,7 @@ def message_bytes(message: Message) -> int:
         size += len(_encoder.encode(message.history))
     if message.routing is not None:
         size += _ROUTING_BYTES + len(message.routing.share) + 5 * len(message.routing.subscription_ids)
+        size += sum(map(len, message.routing.tried))
     return size
 
 

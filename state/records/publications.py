@@ -2,11 +2,12 @@
 
 Key: anything; publications with the same key keep their order. Value: the payload; null is an empty one. Headers: those of
 `inflight.messages` (state/records/messages.py), and `mqtt-retain: true` keeps the message for later subscribers. The engine adds
-two more when it gives a message of a shared subscription back to its group:
+these when it gives a message of a shared subscription back to its group:
 
 | header | meaning |
 |---|---|
 | `mqtt-share` | for a member of this shared subscription only: `$share/GROUP/FILTER` |
+| `mqtt-share-tried` | JSON array of members for which the message was too large; none of them gets it while there are others |
 | `micro-batch` | as in `inflight.uplink` |
 
 `publication_in` reads the records of both topics from which the matcher routes: this one and `inflight.uplink`.
@@ -18,14 +19,18 @@ from typing import Final
 import msgspec
 
 from state.commands import ForwardPublication, ReturnToGroup
+from state.errors import UNDECODABLE
 from state.model import ClientId, Message
 from state.records.messages import EXPIRATION, MESSAGE_ID, BrokenContract, HeaderLike, format_message, parse_message
 from state.records.record import Header, SinkRecord
 from state.records.uplink import CLIENT_ID, INFLIGHT_ID, MESSAGE_EXPIRY, MICRO_BATCH, USERNAME, uplink_record
 
 SHARE: Final = "mqtt-share"
+TRIED: Final = "mqtt-share-tried"
 _OF_UPLINK: Final = frozenset((CLIENT_ID, INFLIGHT_ID, MESSAGE_EXPIRY, USERNAME))
-_OWN: Final = frozenset((SHARE, MICRO_BATCH))
+_OWN: Final = frozenset((SHARE, TRIED, MICRO_BATCH))
+_encoder: Final = msgspec.json.Encoder()
+_clients_decoder: Final = msgspec.json.Decoder(tuple[ClientId, ...])
 
 
 class Publication(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +41,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
         publisher: The device that published it; empty = a backend did.
         is_named: A backend chose the message id.
         share: The only shared subscription that it is for; empty = it is for all subscriptions.
+        tried: The members of that shared subscription for which it was too large.
         batch_ms: Time of the micro-batch that wrote the record; None = the engine did not.
     """
 
@@ -43,6 +49,7 @@ class Publication(msgspec.Struct, frozen=True, kw_only=True):
     publisher: ClientId = ""
     is_named: bool = False
     share: str = ""
+    tried: tuple[ClientId, ...] = ()
     batch_ms: int | None = None
 
 
@@ -78,6 +85,7 @@ def publication_in(
         publisher=publisher,
         is_named=is_named and not is_uplink,
         share=own.get(SHARE, b"").decode(errors="replace"),
+        tried=_tried(own.get(TRIED)),
         batch_ms=_batch_ms(own),
     )
 
@@ -99,6 +107,8 @@ def returned_to_group_record(topic: str, client_id: ClientId, command: ReturnToG
     message = command.message
     assert message.routing is not None, "only a routed message has a shared subscription"
     own = [Header(SHARE, message.routing.share.encode()), Header(MICRO_BATCH, b"%d" % command.time_ms)]
+    if message.routing.tried:
+        own.append(Header(TRIED, _encoder.encode(message.routing.tried)))
     headers = message_headers(message, now_ms=command.time_ms) + own
     return SinkRecord(topic, client_id.encode(), message.payload, headers=tuple(headers))
 
@@ -110,6 +120,15 @@ def retained_record(topic: str, client_id: ClientId, command: ForwardPublication
     """
     record = uplink_record(topic, client_id, command, now_ms)
     return msgspec.structs.replace(record, key=command.topic.encode(), value=record.value or None)
+
+
+def _tried(raw: bytes | None) -> tuple[ClientId, ...]:
+    if raw is None:
+        return ()
+    try:
+        return _clients_decoder.decode(raw)
+    except UNDECODABLE as error:
+        raise BrokenContract(f"header {TRIED} is no JSON array of client ids: only the engine writes it") from error
 
 
 def _batch_ms(own: dict[str, bytes]) -> int | None:

@@ -173,6 +173,7 @@ class Scenario:
         granted: int = 2,
         is_named: bool = False,
         share: str = "",
+        tried: tuple[str, ...] = (),
         ids: tuple[int, ...] = (),
         **fields: Any,
     ) -> Self:
@@ -192,6 +193,7 @@ class Scenario:
                 subscription_ids=ids,
                 share=share,
                 is_named=is_named,
+                tried=tried,
             )
             self.submit(name, explicit_id=is_named, at=at, qos=min(qos, granted), routing=routing, **fields)
         return self

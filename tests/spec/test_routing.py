@@ -20,7 +20,7 @@ from state.events import Unsubscribed
 from state.model import Outcome, QoS, Routing, Subscription
 from state.outbound.routing.marks import MAX_SOURCES
 from state.records.routing import SourceKind, source_number
-from tests.scenarios.scenario import START_MS, UPLINK, Scenario
+from tests.scenarios.scenario import CLIENT, START_MS, UPLINK, Scenario
 from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, grant
 
 HOUR_S = 3_600
@@ -442,6 +442,42 @@ def test_an_early_message_of_a_group_goes_back_when_its_connect_never_comes() ->
     s = Scenario(routing=True).route("a", mark=1, entry=(7, 1), share=SHARE).after(HOUR_S)
     assert returned(s) == ["a"]
     assert s.dead_letters == []
+
+
+def small_member() -> Scenario:
+    """Its Maximum Packet Size is 60 bytes."""
+    return Scenario(routing=True).connect(version=5, maximum_packet_size_bytes=60).subscribe(SHARE, 2, version=1)
+
+
+@pytest.mark.parametrize("qos", [0, 1, 2])
+def test_a_message_that_is_too_large_for_a_member_goes_to_another(qos: int) -> None:
+    """[MQTT-3.1.2-25]"""
+    s = small_member().route("a", mark=1, entry=(1, 1), share=SHARE, payload=bytes(100), qos=qos, is_named=True)
+    [command] = s.sent(ReturnToGroup)
+    assert command.message.routing is not None
+    assert command.message.routing.tried == (CLIENT,)
+    [(_, detail)] = nowhere(s)
+    assert detail.startswith(f"returned to {SHARE}: the PUBLISH takes ")
+    assert (received(s), s.outcomes, s.dead_letters) == ([], {}, [])
+
+
+def test_a_message_that_is_too_large_for_all_members_is_a_dead_letter() -> None:
+    s = small_member()
+    s.route("a", mark=1, entry=(1, 1), share=SHARE, payload=bytes(100), tried=(CLIENT, "other"))
+    s.route("b", mark=2, entry=(1, 1), share=SHARE, payload=bytes(100), tried=tuple("abcdefghijklmnop"))
+    assert returned(s) == []
+    assert s.dead_letters == [("a", Outcome.TOO_LARGE), ("b", Outcome.TOO_LARGE)]
+
+
+def test_a_message_that_a_member_may_have_goes_to_no_other() -> None:
+    s = member().route("a", mark=1, entry=(1, 1), share=SHARE, payload=bytes(100)).lose_connection()
+    s.connect(version=5, maximum_packet_size_bytes=60)
+    assert (returned(s), s.dead_letters) == ([], [("a", Outcome.TOO_LARGE)])
+
+
+def test_a_message_for_a_client_alone_is_too_large_for_all() -> None:
+    s = small_member().route("a", mark=1, entry=(1, 1), payload=bytes(100))
+    assert (returned(s), s.dead_letters) == ([], [("a", Outcome.TOO_LARGE)])
 
 
 @pytest.mark.parametrize("reason_code", [0x80, 0x87, 0x97], ids=hex)

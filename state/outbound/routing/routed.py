@@ -17,6 +17,10 @@ A message of a shared subscription that ends by rules 2 to 5 is returned to its 
 shared subscription matches it in rules 5 and 6. When a session ends, what its client has not got is returned too: messages in the
 queue, and those of QoS 1 that are not acknowledged. A QoS 2 message in flight is not [MQTT-4.8.2-5].
 
+A message of a shared subscription that is too large for the client is returned if it was not sent, with the names of the members
+for which it was. The matcher chooses one of these if there is no other, and its session ends the message with `too_large`. A
+session that would name one too many ends it, too.
+
 Marks. Gateways know by them which clients have a session (state/records/session_marks.py). The gateway writes one before CONNACK.
 The session writes one if its gateway has not known that there is none: the end of an earlier session may be behind the gateway's.
 
@@ -34,7 +38,7 @@ import msgspec
 from state.activation import Activation
 from state.commands import AnnounceSubscriptions, EndSessionMark, EndSubscriptions, MarkSession, ReturnToGroup, Transition
 from state.events import MessageSubmitted, Subscribed, Unsubscribed
-from state.model import Message, Outcome, QoS, Routing
+from state.model import ClientId, Message, Outcome, QoS, Routing
 from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing.session_routing import EarlyMessage, ListId, SessionRouting
@@ -46,6 +50,8 @@ WAIT_MS: Final = 3_600_000
 """Time for which a message waits for a CONNECT, and for which a client is remembered after the end of its session."""
 
 
+MOST_TRIED: Final = 16
+"""Members for which a message may be too large before it ends."""
 _ABOVE_ALL: Final = 2**31 - 1
 """A version above those of all lists that a connection writes."""
 
@@ -147,14 +153,30 @@ def goes_back(delivery: Delivery, ended_by: OutboundAction | None = None) -> boo
     return ended_by is None or (ended_by is OutboundAction.END and delivery.qos != QoS.EXACTLY_ONCE)
 
 
-def give_back(outbound: SessionOutbound, delivery: Delivery, reason: str, activation: Activation) -> None:
+def suits_another_member(delivery: Delivery, client_id: ClientId) -> bool:
+    """Returns True if a message that is too large for the client should go back to its group. The client must not have got it."""
+    routing = delivery.message.routing
+    if routing is None or not routing.share or delivery.first_sent_ms is not None:
+        return False
+    return client_id not in routing.tried and len(routing.tried) < MOST_TRIED
+
+
+def give_back(
+    outbound: SessionOutbound, delivery: Delivery, reason: str, activation: Activation, *, is_too_large: bool = False
+) -> None:
     """Returns a message of a shared subscription to its group, and records it.
 
     The client may become the member for it again, so its id is forgotten. A copy of the message must not be returned again, so
     the marks outlive the session.
+
+    Args:
+        is_too_large: The next member should be one for which it is not.
     """
     message = delivery.message
     routing = _routing_of(message)
+    if is_too_large:
+        routing = msgspec.structs.replace(routing, tried=(*routing.tried, activation.client_id))
+        message = msgspec.structs.replace(message, routing=routing)
     activation.add(ReturnToGroup(message=message, time_ms=activation.now_ms))
     detail = f"returned to {routing.share}: {reason}"
     activation.record(Transition.ROUTED_NOWHERE, message.message_id, attempt=delivery.transmissions, detail=detail)

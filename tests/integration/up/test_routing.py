@@ -7,7 +7,7 @@ import pytest
 
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_subscriber import PahoSubscriber
-from tests.integration.up.wire_device import Backend, WireDevice, both_versions
+from tests.integration.up.wire_device import MAXIMUM_PACKET_SIZE, Backend, WireDevice, both_versions
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
 
@@ -162,3 +162,19 @@ def test_the_servers_topics_need_a_filter_that_names_them(up: SharedUp) -> None:
         assert found["$SYS/broker/uptime"].endswith(" seconds")
         assert int(found["$SYS/broker/clients/connected"]) >= 2
         assert [message.topic for message in everything.messages if message.topic.startswith("$")] == []
+
+
+def test_a_message_that_is_too_large_for_one_member_reaches_another(up: SharedUp, backend: Backend) -> None:
+    """Without a key the choice depends on the message, so both members are chosen."""
+    at_most_100 = bytes((MAXIMUM_PACKET_SIZE,)) + (100).to_bytes(4, "big")
+    with (
+        WireDevice(up.mqtt, "size-small", 5, expiry_s=None, properties=at_most_100) as small,
+        PahoSubscriber(up.mqtt, "size-large") as large,
+    ):
+        small.send(packet(0x82, b"\x00\x01\x00", text("$share/size/size/#"), b"\x01"))
+        small.expect(b"\x90\x04\x00\x01\x00\x01")
+        assert large.subscribe("$share/size/size/#", 1) == [1]
+        payloads = [bytes((number,)) * 200 for number in range(16)]
+        for payload in payloads:
+            backend.publish("size/x", payload)
+        assert sorted(large.payloads(len(payloads))) == payloads

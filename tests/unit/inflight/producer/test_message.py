@@ -226,3 +226,17 @@ def test_a_client_alone_in_its_partition_gets_a_record_with_its_key() -> None:
 def test_a_wrong_list_of_clients_is_refused_with_a_reason(clients: Any, complaint: str) -> None:
     with pytest.raises(InvalidMessage, match=complaint):
         check_clients(clients, SETTINGS)
+
+
+@pytest.mark.parametrize(
+    ("topic", "complaint"),
+    [("$share/g/a", "shared subscription"), ("$SYS/x", "only Inflight publishes"), ("$SYS", "only Inflight publishes")],
+)
+def test_a_topic_on_which_no_device_may_publish_is_refused(topic: str, complaint: str) -> None:
+    with pytest.raises(InvalidMessage, match=complaint):
+        build_publication(topic, b"", settings=SETTINGS)
+
+
+@pytest.mark.parametrize("topic", ["$shared/g/a", "$SYSTEM/x", "a/$share/b", "$other/x"])
+def test_other_topics_with_a_dollar_sign_are_anybodys(topic: str) -> None:
+    assert build_publication(topic, b"", settings=SETTINGS).headers[0] == ("mqtt-topic", topic.encode())

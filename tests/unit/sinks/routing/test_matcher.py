@@ -311,6 +311,17 @@ def test_an_online_member_goes_first() -> None:
     assert {copies(routed.publish("a", publisher=f"p{number}"))[0][0] for number in range(20)} == {"on"}
 
 
+def test_a_member_for_which_a_message_was_too_large_gets_it_only_alone() -> None:
+    routed = Routed()
+    members(routed, "m1", "m2", "m3")
+    back = {"mqtt_share": b"$share/g/a", "micro_batch": b"9"}
+    for number in range(9):
+        ((member, routing),) = copies(routed.send("a", mqtt_share_tried=b'["m1", "m3"]', message_id=b"%d" % number, **back))
+        assert (member, routing.tried) == ("m2", ("m1", "m3"))
+    ((member, routing),) = copies(routed.send("a", mqtt_share_tried=b'["m1", "m2", "m3", "gone"]', message_id=b"i", **back))
+    assert member in routing.tried, "its session ends the message"
+
+
 def test_a_publisher_keeps_its_member_when_another_one_goes() -> None:
     routed = Routed()
     members(routed, *(f"m{number}" for number in range(10)))

@@ -184,6 +184,20 @@ def test_a_message_goes_back_to_its_group_with_the_time_of_its_batch() -> None:
     assert (publication.share, publication.batch_ms, publication.message.message_id) == ("$share/g/a/#", 7, "m")
 
 
+def test_a_message_goes_back_with_the_members_for_which_it_was_too_large() -> None:
+    routing = Routing(**{name: getattr(ROUTING, name) for name in ROUTING.__struct_fields__ if name != "tried"}, tried=("ü", '"'))
+    message = Message(message_id="m", topic="t", payload=b"p", routing=routing)
+    record = returned_to_group_record("pubs", "c", ReturnToGroup(message=message, time_ms=7))
+    publication = publication_in(record.headers or (), record.value, accepted_ms=0, default_message_id="", is_uplink=False)
+    assert publication.tried == ("ü", '"')
+    assert publication.message.headers == ()
+
+
+def test_members_that_no_engine_has_written_are_refused() -> None:
+    with pytest.raises(BrokenContract, match="mqtt-share-tried"):
+        read([Header("mqtt-topic", b"t"), Header("mqtt-share-tried", b"m1")], is_uplink=False)
+
+
 @pytest.mark.parametrize(("payload", "value"), [(b"gone", b"gone"), (b"", None)])
 def test_a_retained_will_is_kept_under_its_topic(payload: bytes, value: bytes | None) -> None:
     will = ForwardPublication(publication_id="i", topic="a/ü", payload=payload, qos=QoS.AT_LEAST_ONCE, retain=True, will=True)
