@@ -35,7 +35,7 @@ _WHERE: Final = {
     ReasonCode.CLIENT_ID_NOT_VALID: "CONNACK: the client id is empty, too long, has control characters, or no rule allows it",
     ReasonCode.BAD_USER_NAME_OR_PASSWORD: "CONNACK: no login, or a wrong one",
     ReasonCode.NOT_AUTHORIZED: "CONNACK, PUBACK, PUBREC, SUBACK: no rule allows it; DISCONNECT: the login has ended; of a device: dead letter `rejected`",
-    ReasonCode.SERVER_UNAVAILABLE: "CONNACK: the gateway is stopping or has no lease, or the engine did not answer",
+    ReasonCode.SERVER_UNAVAILABLE: "CONNACK: the gateway is stopping, has no lease or lacks a key, or the engine did not answer",
     ReasonCode.SERVER_BUSY: "too many CONNECTs or failed logins, Kafka does not confirm, a partition moves, a later connection is known",
     ReasonCode.SERVER_SHUTTING_DOWN: "DISCONNECT: the gateway is stopping",
     ReasonCode.BAD_AUTHENTICATION_METHOD: "CONNACK and DISCONNECT: no authentication method is offered",

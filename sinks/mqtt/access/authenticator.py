@@ -111,13 +111,20 @@ class Authenticator:
     def authenticate(
         self, connect: Connect, client_id: str, peer: Peer, done: Callable[[AuthResult], None], now_ms: int
     ) -> AuthResult | None:
-        """Returns None while the password is being hashed; then `done` gets the result.
+        """Returns None while the password is being hashed or keys are being read; then `done` gets the result.
 
         Args:
             client_id: The one that the connection gets.
             now_ms: Of a monotonic clock.
         """
         user = self._identify(connect, client_id, peer, done, now_ms)
+        if isinstance(user, LoginRefused) and user.refusal is LoginRefusal.UNKNOWN_KEY:
+            if self._key_server is not None and self._key_server.await_newer(
+                partial(self._keys_read, user, connect, client_id, peer, done)
+            ):
+                return None
+            if self._key_server is not None or self._files.are_newer():
+                user = LoginRefused(LoginRefusal.NOT_READ, user.detail)
         return None if user is None else self._authorize(user, connect, client_id, peer)
 
     def poll(self, *, read_files: bool = False) -> None:
@@ -187,7 +194,24 @@ class Authenticator:
             self._failed.record_success(peer.address)
         elif refused.refusal is LoginRefusal.PASSWORD:
             self._failed.record_failure(peer.address, now_ms)
+            if self._files.are_newer():
+                refused = LoginRefused(LoginRefusal.NOT_READ)
         done(self._authorize(refused or User(connect.username or ""), connect, client_id, peer))
+
+    def _keys_read(
+        self,
+        refused: LoginRefused,
+        connect: Connect,
+        client_id: str,
+        peer: Peer,
+        done: Callable[[AuthResult], None],
+        is_answered: bool,
+    ) -> None:
+        """Verifies a token again, with keys that were asked for after it came."""
+        user: User | LoginRefused = LoginRefused(LoginRefusal.NOT_READ, refused.detail)
+        if is_answered and self._tokens is not None and connect.password is not None:
+            user = self._tokens.user_of(connect.password, connect.username)
+        done(self._authorize(user, connect, client_id, peer))
 
     def _now_ms(self) -> int:
         return int(self._loop.time() * 1_000)
@@ -225,7 +249,7 @@ class Authenticator:
     def _use(self, users: Mapping[str, str], keys: tuple[TokenKey, ...]) -> None:
         server = self._key_server
         if server is not None:
-            self._tokens = Tokens(self._settings, lambda: server.keys, server.report_unknown)
+            self._tokens = Tokens(self._settings, lambda: server.keys)
         else:
             self._tokens = Tokens(self._settings, lambda: keys) if keys else None
         if self._passwords is not None:

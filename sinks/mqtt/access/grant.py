@@ -15,6 +15,8 @@ class LoginRefusal(StrEnum):
     NO_LOGIN = "no login"
     PASSWORD = "wrong user name or password"  # noqa: S105 - a reason  # nosec B105
     TOKEN = "token"  # noqa: S105 - a reason  # nosec B105
+    UNKNOWN_KEY = "unknown key of a token"
+    NOT_READ = "users or keys are being read"
     CERTIFICATE = "certificate"
     CLIENT_ID = "client id"
     WILL = "will topic"
@@ -26,6 +28,8 @@ _REASON_CODES: Final = {
     LoginRefusal.NO_LOGIN: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
     LoginRefusal.PASSWORD: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
     LoginRefusal.TOKEN: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    LoginRefusal.UNKNOWN_KEY: ReasonCode.BAD_USER_NAME_OR_PASSWORD,
+    LoginRefusal.NOT_READ: ReasonCode.SERVER_UNAVAILABLE,
     LoginRefusal.BLOCKED: ReasonCode.SERVER_BUSY,
     LoginRefusal.BUSY: ReasonCode.SERVER_BUSY,
 }

@@ -40,7 +40,7 @@ class LoginSettings:
     ).default("")
     token_jwks_cafile: str = Setting("PEM file of the authorities of that server; empty = those of the system").default("")
     token_jwks_refresh_ms: int = Setting(
-        "the keys are read again after this long, and when a token names an unknown one, at most every 10 s", (SECOND, DAY)
+        "the keys are read again after this long, and when a token names an unknown one, at most every 2 s", (SECOND, DAY)
     ).default(300_000)
     token_algorithms: tuple[str, ...] = Setting(
         f"with which a token may be signed, of {', '.join(TOKEN_ALGORITHMS)}", min_length=1, check=_check_algorithm

@@ -35,7 +35,6 @@ class Tokens:
 
     Args:
         keys: Returns the public keys of their issuer.
-        report_unknown: Is called for a token that none of the keys fits.
         clock_s: Unix time.
     """
 
@@ -43,16 +42,17 @@ class Tokens:
         self,
         settings: LoginSettings,
         keys: Callable[[], Sequence[TokenKey]],
-        report_unknown: Callable[[], None] = lambda: None,
         clock_s: Callable[[], float] = time.time,
     ) -> None:
         self._settings = settings
         self._keys = keys
-        self._report_unknown = report_unknown
         self._clock_s = clock_s
 
     def user_of(self, token: bytes, username: str | None) -> User | LoginRefused:
         """Verifies a token. Returns its user, or why it is refused.
+
+        UNKNOWN_KEY says that the issuer may have signed it with a key that is not among `keys`: none has its `kid`, or it names
+        none and no key has signed it.
 
         Args:
             username: The user name of CONNECT. If there is one, it has to be the token's.
@@ -63,20 +63,20 @@ class Tokens:
             _check_times(claims)
             valid_s = int(claims["exp"]) + _CLOCK_SKEW_S - self._clock_s()
             return _user_of(claims, settings.token_username_claim, username, valid_ms=max(0, int(valid_s * 1_000)))
+        except _UnknownKey as error:
+            return LoginRefused(LoginRefusal.UNKNOWN_KEY, str(error))
         except (jwt.PyJWTError, ValueError, TypeError, OverflowError, RecursionError) as error:
             return LoginRefused(LoginRefusal.TOKEN, f"{type(error).__name__}: {error}")
 
     def _verified_claims(self, token: bytes) -> dict[str, Any]:
-        """Tries the keys that fit, which are several if the token names none. Raises jwt.PyJWTError, TypeError."""
+        """Tries the keys that fit, which are several if the token names none. Raises jwt.PyJWTError, TypeError, _UnknownKey."""
         settings = self._settings
         header = jwt.get_unverified_header(token)
-        refused: Exception = jwt.InvalidKeyError(
-            f"no key of the issuer fits kid {header.get('kid')!r} and alg {header.get('alg')!r}"
-        )
-        keys = [key for key in self._keys() if key.fits(header)]
-        if not keys:
-            self._report_unknown()
-        for key in keys:
+        key_id, algorithm = header.get("kid"), header.get("alg")
+        if algorithm not in settings.token_algorithms:
+            raise jwt.InvalidAlgorithmError(f"alg {algorithm!r} is not allowed")
+        refused: Exception = _UnknownKey(f"no key of the issuer fits kid {key_id!r} and alg {algorithm!r}")
+        for key in [key for key in self._keys() if key.fits(header)]:
             try:
                 return jwt.decode(
                     token,
@@ -91,8 +91,13 @@ class Tokens:
                     },
                 )
             except (jwt.InvalidSignatureError, jwt.InvalidKeyError, TypeError) as error:  # TypeError: a key of another type
-                refused = error
+                if key_id is not None:
+                    refused = error
         raise refused
+
+
+class _UnknownKey(Exception):
+    """The text says which key a token asks for."""
 
 
 def _check_times(claims: Mapping[str, Any]) -> None:

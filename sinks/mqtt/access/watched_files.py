@@ -25,6 +25,10 @@ class WatchedFiles:
         self._in_force = self._seen
         return True
 
+    def are_newer(self) -> bool:
+        """Returns True if the files are others than those in use, which `changed` has not said yet."""
+        return self._stamps() != self._in_force
+
     def _stamps(self) -> tuple[_Stamp, ...]:
         return tuple(_stamp(path) for path in self._paths)
 

@@ -8,13 +8,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from sinks.mqtt.access import key_server
 from sinks.mqtt.access.password_file import HASHER, write_password_file
 from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.settings import GatewaySettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
-from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.access.test_key_server import KEYS, KeyService, key_set
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
@@ -83,21 +81,33 @@ def login_bytes(client_id: str, username: str, password: str, *, level: int = 5)
     return connect(level=level, flags=0xC2, keep_alive_s=0, payload=text(client_id) + text(username) + text(password))
 
 
-def test_a_new_key_of_the_issuer_logs_in_without_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_server, "_RETRY_MS", 0)
+def test_a_new_key_of_the_issuer_logs_in_at_once() -> None:
+    """A gateway that has just started has not read the first one either."""
     service = KeyService()
     with running_gateway(GatewaySettings(login=LoginSettings(token_jwks_url=service.url, max_failures=0))) as running:
 
-        def answer(key_id: str) -> int:
+        def answer(key_id: str, level: int = 5) -> int:
             signed = jwt.encode({"sub": "ada", "exp": time.time() + 60}, KEYS[key_id], algorithm="ES256", headers={"kid": key_id})
             with running.socket() as device:
-                device.send(login_bytes("ada", "ada", signed))
+                device.send(login_bytes("ada", "ada", signed, level=level))
                 return device.packet()[3]
 
-        wait_until(lambda: answer("first") == 0, "the keys are read")
-        assert answer("second") == BAD_LOGIN
-        service.content = key_set("first", "second")
-        wait_until(lambda: answer("second") == 0, "the keys are read again")
         assert answer("first") == 0
+        assert answer("second") == BAD_LOGIN, "the issuer was asked, and has no such key"
+        service.content = key_set("first", "second")
+        assert answer("second") == 0
+    service.server.shutdown()
+    service.server.server_close()
+
+
+def test_a_key_that_nobody_can_ask_for_is_no_wrong_login() -> None:
+    """3 is "server unavailable" in MQTT 3.1.1."""
+    service = KeyService()
+    service.status = 500
+    with running_gateway(GatewaySettings(login=LoginSettings(token_jwks_url=service.url, max_failures=0))) as running:
+        for level, code in ((5, 0x88), (4, 3)):
+            with running.socket() as device:
+                device.send(login_bytes("ada", "ada", token("ada"), level=level))
+                assert device.packet()[3] == code
     service.server.shutdown()
     service.server.server_close()

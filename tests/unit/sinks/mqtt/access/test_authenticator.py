@@ -117,6 +117,19 @@ def test_a_refusal_is_counted_and_logged_without_the_password() -> None:
     in_a_loop(test)
 
 
+def test_a_password_that_may_be_in_a_new_file_is_refused_for_now(users: Path) -> None:
+    async def test() -> None:
+        testbed = Testbed(password_file=str(users))
+        assert await testbed.refused(connect("eve", "eve", b"right")) is LoginRefusal.PASSWORD
+        write_password_file(users, {"ada": RIGHT, "eve": RIGHT})
+        assert await testbed.refused(connect("eve", "eve", b"right")) is LoginRefusal.NOT_READ
+        testbed.authenticator.poll()
+        testbed.authenticator.poll()
+        assert isinstance(await testbed.authenticate(connect("eve", "eve", b"right")), Grant)
+
+    in_a_loop(test)
+
+
 def test_a_password_is_hashed_once_in_a_thread(users: Path) -> None:
     async def test() -> None:
         testbed = Testbed(password_file=str(users))
@@ -216,7 +229,7 @@ def test_a_token_and_a_certificate_are_logins(tmp_path: Path, users: Path) -> No
         assert isinstance(granted, Grant)
         assert granted.username == "ada"
         assert granted.valid_ms is not None
-        assert await testbed.refused(connect("ada", "ada", token[:-4] + b"AAAA")) is LoginRefusal.TOKEN
+        assert await testbed.refused(connect("ada", "ada", token[:-4] + b"AAAA")) is LoginRefusal.UNKNOWN_KEY
         peer = Peer("192.0.2.1", ListenerAuthPolicy(), {"subject": ((("commonName", "ada"),),)})
         assert isinstance(testbed.at_once(connect("ada"), peer), Grant)
         assert await testbed.refused(connect("eve"), peer) is LoginRefusal.CLIENT_ID

@@ -2,6 +2,7 @@ import asyncio
 import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,6 +20,7 @@ from sinks.mqtt.access.token_keys import KeyServerError, check_key_server, fetch
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
+from state.model import ReasonCode
 from tests.support.waiting import DEADLINE_S
 
 FIRST, SECOND = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
@@ -69,22 +71,80 @@ async def until(condition: Callable[[], object]) -> None:
             await asyncio.sleep(0.01)
 
 
-def test_the_keys_of_a_server_are_read_again_when_one_is_unknown(service: KeyService) -> None:
+class Clock:
+    """Milliseconds of a monotonic clock, by hand."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+
+def test_an_unknown_key_waits_until_the_server_was_asked_again(service: KeyService) -> None:
     async def test() -> None:
-        now_ms = 0
-        server = KeyServer(LoginSettings(token_jwks_url=service.url), lambda: now_ms)
+        clock, answers = Clock(), list[bool]()
+        server = KeyServer(LoginSettings(token_jwks_url=service.url), clock)
         await until(lambda: [key.key_id for key in server.keys] == ["first"])
         service.content = key_set("first", "second")
-        server.report_unknown()
-        assert service.requests == 1, "it was asked just now"
-        now_ms = 10_000
-        server.report_unknown()
-        await until(lambda: [key.key_id for key in server.keys] == ["first", "second"])
+        assert server.await_newer(answers.append)
+        server.poll()
+        assert (service.requests, answers) == (1, []), "it was asked just now"
+        clock.now_ms = 2_000
+        server.poll()
+        await until(lambda: answers == [True])
+        assert [key.key_id for key in server.keys] == ["first", "second"]
         assert service.requests == 2
         service.content = key_set("second")
-        now_ms += 300_000
+        clock.now_ms += 300_000
         server.poll()
         await until(lambda: [key.key_id for key in server.keys] == ["second"])
+
+    asyncio.run(test())
+
+
+def test_a_request_that_was_under_way_is_not_the_one_to_wait_for(service: KeyService) -> None:
+    """Its answer may be older than the key."""
+
+    async def test() -> None:
+        clock, answers = Clock(), list[bool]()
+        server = KeyServer(LoginSettings(token_jwks_url=service.url), clock)
+        assert server.await_newer(answers.append)
+        await until(lambda: server.keys)
+        assert answers == []
+        clock.now_ms = 2_000
+        server.poll()
+        await until(lambda: answers == [True])
+
+    asyncio.run(test())
+
+
+def test_nobody_waits_for_a_server_that_does_not_answer(service: KeyService) -> None:
+    async def test() -> None:
+        clock, answers = Clock(), list[bool]()
+        server = KeyServer(LoginSettings(token_jwks_url=service.url), clock)
+        await until(lambda: server.keys)
+        service.status, clock.now_ms = 500, 2_000
+        assert server.await_newer(answers.append)
+        await until(lambda: answers == [False])
+        assert not server.await_newer(answers.append), "it is asked again in ten seconds"
+        clock.now_ms += 6_000
+        assert server.await_newer(answers.append)
+        clock.now_ms += 5_001
+        server.poll()
+        assert answers == [False, False]
+
+    asyncio.run(test())
+
+
+def test_so_many_logins_wait_for_keys_and_no_more(service: KeyService) -> None:
+    async def test() -> None:
+        answers = list[bool]()
+        server = KeyServer(LoginSettings(token_jwks_url=service.url), Clock())
+        assert all(server.await_newer(answers.append) for _ in range(1_000))
+        assert not server.await_newer(answers.append)
+        server.close()
+        assert answers == [False] * 1_000
 
     asyncio.run(test())
 
@@ -109,24 +169,87 @@ def test_a_server_that_does_not_answer_leaves_the_keys_in_force(service: KeyServ
     asyncio.run(test())
 
 
+class Logins:
+    """An authenticator, and the results of logins with a token."""
+
+    def __init__(self, settings: GatewaySettings) -> None:
+        self.authenticator = Authenticator(settings, GatewayCounters())
+        self.results: defaultdict[str, list[object]] = defaultdict(list)
+
+    def __call__(self, key_id: str) -> object:
+        """Returns None while the login waits; then the result is in `results` of the key."""
+        token = jwt.encode({"sub": "ada", "exp": time.time() + 60}, KEYS[key_id], algorithm="ES256", headers={"kid": key_id})
+        asked = Connect(protocol_version=5, client_id="ada", clean_start=True, username=None, password=token.encode())
+        peer = Peer("192.0.2.1", ListenerAuthPolicy())
+        return self.authenticator.authenticate(asked, "ada", peer, self.results[key_id].append, 0)
+
+
 def test_a_device_logs_in_with_a_key_of_the_server(service: KeyService) -> None:
     async def test() -> None:
         settings = GatewaySettings(login=LoginSettings(token_jwks_url=service.url))
-        authenticator = Authenticator(settings, GatewayCounters())
-        peer = Peer("192.0.2.1", ListenerAuthPolicy())
-
-        def login(key_id: str) -> object:
-            token = jwt.encode({"sub": "ada", "exp": time.time() + 60}, KEYS[key_id], algorithm="ES256", headers={"kid": key_id})
-            asked = Connect(protocol_version=5, client_id="ada", clean_start=True, username=None, password=token.encode())
-            return authenticator.authenticate(asked, "ada", peer, lambda result: None, 0)
-
+        login = Logins(settings)
+        assert login("first") is None, "the server has not answered yet"
         await until(lambda: isinstance(login("first"), Grant))
-        assert isinstance(login("second"), LoginRefused)
-        authenticator.reconfigure(settings)
+        login.authenticator.reconfigure(settings)
         assert isinstance(login("first"), Grant), "an unchanged server keeps its keys"
-        authenticator.reconfigure(GatewaySettings())
+        login.authenticator.reconfigure(GatewaySettings())
         assert isinstance(login("first"), LoginRefused)
-        authenticator.close()
+        login.authenticator.close()
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(("key_ids", "expected"), [(("first", "second"), Grant), (("first",), LoginRefused)])
+def test_a_token_with_a_new_key_is_judged_by_the_newest_keys(
+    service: KeyService, key_ids: tuple[str, ...], expected: type
+) -> None:
+    async def test() -> None:
+        login = Logins(GatewaySettings(login=LoginSettings(token_jwks_url=service.url)))
+        await until(lambda: isinstance(login("first"), Grant))
+        service.content = key_set(*key_ids)
+        assert login("second") is None
+        await until(lambda: login.authenticator.poll() or login.results["second"])
+        [result] = login.results["second"]
+        assert isinstance(result, expected)
+        if isinstance(result, LoginRefused):
+            assert result.reason_code == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        login.authenticator.close()
+
+    asyncio.run(test())
+
+
+def test_a_token_whose_key_nobody_can_ask_for_is_refused_for_now(service: KeyService) -> None:
+    """The device comes again; 0x86 would say that the token is wrong."""
+
+    async def test() -> None:
+        service.status = 500
+        login = Logins(GatewaySettings(login=LoginSettings(token_jwks_url=service.url)))
+        assert login("first") is None
+        await until(lambda: login.results["first"])
+        for result in (*login.results["first"], login("first")):
+            assert isinstance(result, LoginRefused)
+            assert result.reason_code == ReasonCode.SERVER_UNAVAILABLE
+        login.authenticator.close()
+
+    asyncio.run(test())
+
+
+def test_a_token_whose_key_may_be_in_a_new_file_is_refused_for_now(tmp_path: Path) -> None:
+    async def test() -> None:
+        file = tmp_path / "keys.json"
+        file.write_bytes(key_set("first"))
+        login = Logins(GatewaySettings(login=LoginSettings(token_keyfile=str(file))))
+        refused = login("second")
+        assert isinstance(refused, LoginRefused)
+        assert refused.reason_code == ReasonCode.BAD_USER_NAME_OR_PASSWORD
+        file.write_bytes(key_set("first", "second"))
+        refused = login("second")
+        assert isinstance(refused, LoginRefused)
+        assert refused.reason_code == ReasonCode.SERVER_UNAVAILABLE
+        login.authenticator.poll()
+        login.authenticator.poll()
+        assert isinstance(login("second"), Grant)
+        login.authenticator.close()
 
     asyncio.run(test())
 
