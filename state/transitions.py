@@ -124,9 +124,11 @@ class InboundEvent(Enum):
     """Events of an inbound exchange.
 
     OVERTAKEN: a PUBLISH of an earlier connection that the client has repeated on a later one (rule 16).
+    OTHER_CONTENT: a PUBLISH without DUP under an id that awaits PUBREL of another content. The client uses the id too early.
     """
 
     PUBLISH = auto()
+    OTHER_CONTENT = auto()
     LATE_REPETITION = auto()
     OVERTAKEN = auto()
     PUBREL = auto()
@@ -234,6 +236,7 @@ INBOUND: Final[InboundTable] = {
     (InboundPhase.ABSENT, InboundEvent.OVERTAKEN): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.ABSENT, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.IGNORE),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBLISH): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),  # [MQTT-4.3.3-10]
+    (InboundPhase.AWAITING_PUBREL, InboundEvent.OTHER_CONTENT): (InboundPhase.AWAITING_PUBREL, InboundAction.FORWARD),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.OVERTAKEN): (InboundPhase.AWAITING_PUBREL, InboundAction.IGNORE),
     (InboundPhase.AWAITING_PUBREL, InboundEvent.PUBREL): (InboundPhase.ABSENT, InboundAction.RELEASE),  # [MQTT-4.3.3-11]
     (InboundPhase.AWAITING_PUBREL, InboundEvent.TIMEOUT): (InboundPhase.TOMBSTONE, InboundAction.ABANDON),

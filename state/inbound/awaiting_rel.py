@@ -62,6 +62,11 @@ class AwaitingRel:
         """
         return dup and self.tombstones.get(packet_id) == content
 
+    def is_other_content(self, packet_id: PacketId, content: bytes, *, dup: bool) -> bool:
+        """Returns True if a publication without DUP has an id that awaits PUBREL of another one."""
+        entry = self.entries.get(packet_id)
+        return entry is not None and not dup and entry.content != content
+
     def record_repetition(self, packet_id: PacketId, content: bytes, now_ms: int) -> None:
         """Records that the client has sent this publication with DUP=1."""
         self.repeated.pop((packet_id, content), None)
@@ -86,7 +91,7 @@ class AwaitingRel:
         """
         phase = self.phase(packet_id)
         target, action = inbound_step(phase, event)
-        if target is phase:
+        if target is phase and event is not InboundEvent.OTHER_CONTENT:
             return action
         self.entries.pop(packet_id, None)
         self.tombstones.pop(packet_id, None)

@@ -1,11 +1,15 @@
 """Forwards QoS 2 publications of the client to the backends, each once."""
 
+from typing import Final
+
 from state.activation import Activation
 from state.commands import ForwardPublication, Transition
 from state.events import PublishReceived, PubRelReceived
 from state.inbound.awaiting_rel import AwaitingRel, content_hash
 from state.model import PacketId, QoS
 from state.transitions import InboundAction, InboundEvent
+
+_TOO_EARLY: Final = "its packet id awaited PUBREL of another publication"
 
 
 class SessionInbound:
@@ -19,6 +23,9 @@ class SessionInbound:
     def publication(self, event: PublishReceived, activation: Activation, *, is_of_earlier_connection: bool) -> bool:
         """Forwards a publication unless it is a repetition [MQTT-4.3.3-10].
 
+        One under an id that awaits PUBREL is forwarded if it has other content and no DUP: the client is wrong, and has the
+        publication answered like any other.
+
         Returns:
             True if its id was not in the set before.
         """
@@ -28,21 +35,27 @@ class SessionInbound:
             cause = InboundEvent.OVERTAKEN
         elif awaiting.is_late_repetition(event.packet_id, content, dup=event.dup):
             cause = InboundEvent.LATE_REPETITION
+        elif not is_of_earlier_connection and awaiting.is_other_content(event.packet_id, content, dup=event.dup):
+            cause = InboundEvent.OTHER_CONTENT
         else:
             cause = InboundEvent.PUBLISH
         if event.dup:
             awaiting.record_repetition(event.packet_id, content, activation.now_ms)
         action = awaiting.step(event.packet_id, cause, content=content, now_ms=activation.now_ms)
         if action is InboundAction.FORWARD:
-            self.forward(event, activation)
+            self.forward(event, activation, detail=_TOO_EARLY if cause is InboundEvent.OTHER_CONTENT else "")
         else:
             assert action in (InboundAction.RECOGNISE, InboundAction.IGNORE)
             activation.record(Transition.PUBLICATION_REPEATED, event.publication_id, packet_id=event.packet_id)
         return action is not InboundAction.IGNORE
 
     @staticmethod
-    def forward(event: PublishReceived, activation: Activation) -> None:
-        """Writes a record for the backends, whatever the set contains."""
+    def forward(event: PublishReceived, activation: Activation, *, detail: str = "") -> None:
+        """Writes a record for the backends, whatever the set contains.
+
+        Args:
+            detail: For the ledger.
+        """
         activation.add(
             ForwardPublication(
                 publication_id=event.publication_id,
@@ -55,7 +68,7 @@ class SessionInbound:
                 username=event.username,
             )
         )
-        activation.record(Transition.PUBLICATION_FORWARDED, event.publication_id, packet_id=event.packet_id)
+        activation.record(Transition.PUBLICATION_FORWARDED, event.publication_id, packet_id=event.packet_id, detail=detail)
 
     def release(self, event: PubRelReceived, activation: Activation) -> None:
         """Applies PUBREL: the id is free for a new publication."""

@@ -64,6 +64,8 @@ DECLARED_OWED = {
 DECLARED_IN = {
     (InboundPhase.ABSENT, InboundEvent.LATE_REPETITION),  # only a tombstone can tell that a repetition is late
     (InboundPhase.AWAITING_PUBREL, InboundEvent.LATE_REPETITION),
+    (InboundPhase.ABSENT, InboundEvent.OTHER_CONTENT),  # other than that of an id that awaits PUBREL
+    (InboundPhase.TOMBSTONE, InboundEvent.OTHER_CONTENT),
     (InboundPhase.ABSENT, InboundEvent.TIMEOUT),
     (InboundPhase.TOMBSTONE, InboundEvent.TIMEOUT),
     (InboundPhase.ABSENT, InboundEvent.SESSION_ENDED),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from state.commands import AcceptConnection, ForwardPublication
+from state.commands import AcceptConnection, ForwardPublication, RecordTransition, Transition
 from state.inbound.awaiting_rel import MAX_REPEATED
 from state.model import PublishProperties, QoS
 from state.transitions import InboundPhase
@@ -44,6 +44,23 @@ def test_the_same_id_before_pubrel_is_a_repetition_whatever_dup_says(dup: bool) 
     assert s.ledger.count("publication_repeated") == 1
     s.pubrel(5)
     assert list(s.session.inbound.awaiting_rel.entries) == []
+
+
+def test_other_content_without_dup_is_handed_on_before_pubrel_too() -> None:
+    """The client uses the id too early. A PUBCOMP for content that nobody got would be worse."""
+    s = Scenario().connect().publish(5, "a").publish(5, "b").publish(5, "b").publish(5, "a", dup=True)
+    assert s.uplink == ["a", "b"]
+    assert s.ledger.count("publication_repeated") == 2
+    rows = [row for row in s.sent(RecordTransition) if row.transition is Transition.PUBLICATION_FORWARDED]
+    assert [row.detail for row in rows] == ["", "its packet id awaited PUBREL of another publication"]
+    s.pubrel(5)
+    assert list(s.session.inbound.awaiting_rel.entries) == []
+
+
+def test_other_content_under_an_id_waits_anew_for_pubrel() -> None:
+    s = Scenario(max_awaiting_rel=2).connect(version=5).publish(5, "a").publish(6, "b").after(200).publish(5, "c").after(150)
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+    assert s.uplink == ["a", "b", "c"]
 
 
 def test_an_unseen_id_with_dup_is_a_new_publication_and_is_handed_on_once() -> None:

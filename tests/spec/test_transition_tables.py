@@ -163,6 +163,8 @@ def test_each_inbound_row_is_what_happens(phase: InboundPhase, event: InboundEve
     before, rows = len(s.uplink), len(s.ledger)
     match event:
         case InboundEvent.PUBLISH:
+            s.publish(1, "a")
+        case InboundEvent.OTHER_CONTENT:
             s.publish(1, "b")
         case InboundEvent.LATE_REPETITION:
             s.publish(1, "a", dup=True)

@@ -15,6 +15,7 @@ from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt_topics import is_of_the_server, topic_levels
 from state.errors import ProtocolViolation
 from state.events import PublishReceived
+from state.inbound.awaiting_rel import content_hash
 from state.model import PacketId, QoS, ReasonCode
 from state.records.events import encode_event
 from state.records.uplink import uplink_headers
@@ -30,7 +31,7 @@ class Publications:
     Attributes:
         client_id, connection_id: Part of each publication's `inflight-id`.
         grant: What the login allows.
-        awaiting_rel: Packet ids that the session already holds.
+        awaiting_rel: Packet ids that the session already holds, with a hash of the content; None = of an earlier connection.
         max_awaiting_rel: The Receive Maximum of CONNACK; 0 = no limit.
         tables: The tables of routing, by which publications with RETAIN are kept; None = there is no routing.
     """
@@ -43,7 +44,7 @@ class Publications:
     publish_rate: TokenBucket
     topic_alias_maximum: int
     max_topic_levels: int
-    awaiting_rel: dict[PacketId, None]  # used as a set: an empty dict takes a quarter of a set's memory
+    awaiting_rel: dict[PacketId, bytes | None]
     max_awaiting_rel: int
     tables: KnownTables | None = None
     _aliases: dict[int, str] = field(default_factory=dict)
@@ -79,7 +80,7 @@ class Publications:
         if self.grant.publish and not self.grant.may_publish(topic):
             self.counters.not_authorized["publish"] += 1
             return self._topic_refused(publish, topic, ReasonCode.NOT_AUTHORIZED)
-        refusal = self._refusal(publish, now_ms)
+        refusal = self._refusal(publish, topic, now_ms)
         if refusal is not None:
             return refusal
         if publish.retain and self.tables is not None:
@@ -95,7 +96,7 @@ class Publications:
             # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
             answer = encode_acknowledgement(framing.PUBACK, packet_id)
             return Append(publish.payload, answer, self.headers(publish, topic), AppendTopic.UPLINK, counts=self.is_v5)
-        self.admit_qos2(packet_id, unanswered)
+        self.admit_qos2(packet_id, unanswered, content_hash(topic, publish.payload))
         received = PublishReceived(
             connection_id=self.connection_id,
             packet_id=packet_id,
@@ -117,7 +118,7 @@ class Publications:
         of QoS 2 is not kept once more: a later publication may have come in between. So what the session knows must have been
         kept, and at QoS 2 the event is appended when the other record is confirmed.
         """
-        is_kept = publish.qos != QoS.EXACTLY_ONCE or not self.awaits_release(publish.packet_id)
+        is_kept = not self.is_repetition(publish, topic)
         if is_kept and publish.payload and (limit := tables.retained_limit(topic, len(publish.payload))) is not None:
             self.counters.limits_reached[limit] += 1
             if publish.qos:
@@ -142,13 +143,12 @@ class Publications:
             return None
         return _refused(publish, ReasonCode.NOT_AUTHORIZED if self.is_v5 else ReasonCode.SUCCESS)
 
-    def _refusal(self, publish: Publish, now_ms: int) -> PubAck | PubRec | None:
+    def _refusal(self, publish: Publish, topic: str, now_ms: int) -> PubAck | PubRec | None:
         """Refuses a publication that comes too fast. That ends the exchange [MQTT-4.4.0-2], so nothing of it is kept
         [MQTT-4.3.3-9]; the device decides when it tries again. MQTT 3.1.1 and QoS 0 have no way to refuse."""
-        qos, packet_id = publish.qos, publish.packet_id
-        if not self.is_v5 or qos == QoS.AT_MOST_ONCE:
+        if not self.is_v5 or publish.qos == QoS.AT_MOST_ONCE:
             return None
-        if qos == QoS.EXACTLY_ONCE and self.awaits_release(packet_id):
+        if self.is_repetition(publish, topic):
             return None  # it was accepted, and only our answer was lost
         if self.publish_rate.admit(now_ms):
             return None
@@ -194,15 +194,21 @@ class Publications:
         """
         self._require_room(len(self.awaiting_rel) + unanswered)
 
-    def admit_qos2(self, packet_id: PacketId, unanswered: int) -> None:
+    def admit_qos2(self, packet_id: PacketId, unanswered: int, content: bytes | None = None) -> None:
         """Raises ProtocolViolation as above; a repetition of an id that awaits PUBREL is no overflow."""
         if packet_id not in self.awaiting_rel:
             self._require_room(len(self.awaiting_rel) + unanswered)
-            self.awaiting_rel[packet_id] = None
+        self.awaiting_rel[packet_id] = content
 
-    def awaits_release(self, packet_id: PacketId) -> bool:
-        """A publication with this id would be a repetition of one that was accepted."""
-        return packet_id in self.awaiting_rel
+    def is_repetition(self, publish: Publish, topic: str) -> bool:
+        """Returns True if a publication of QoS 2 repeats one that was accepted and awaits PUBREL.
+
+        With other content and without DUP it does not, as for the session (state/inbound/inbound.py). The content of an earlier
+        connection is not known here; DUP alone decides then.
+        """
+        if publish.qos != QoS.EXACTLY_ONCE or publish.packet_id not in self.awaiting_rel:
+            return False
+        return publish.dup or self.awaiting_rel[publish.packet_id] == content_hash(topic, publish.payload)
 
     def release(self, packet_id: PacketId) -> bool:
         """PUBREL has come. False: the id is unknown, which MQTT 5 answers with PUBCOMP 0x92."""

@@ -125,10 +125,10 @@ def test_after_a_refusing_pubrec_the_same_id_is_a_new_publication() -> None:
     assert isinstance(known.judge(qos2, 0, 0), Append)
     other = Publish(topic="t", payload=b"x", qos=QoS.EXACTLY_ONCE, packet_id=6)
     assert known.judge(other, 0, 0) == PubRec(packet_id=6, reason_code=0x97)
-    assert not known.awaits_release(6)
+    assert 6 not in known.awaiting_rel
     assert isinstance(known.judge(qos2, 0, 0), Append), "a repetition was accepted before"
     assert isinstance(known.judge(other, 0, 1_000), Append)
-    assert known.awaits_release(6)
+    assert 6 in known.awaiting_rel
 
 
 def test_without_a_way_to_refuse_nothing_is_refused() -> None:
@@ -136,3 +136,20 @@ def test_without_a_way_to_refuse_nothing_is_refused() -> None:
     assert all(isinstance(limited.judge(at_qos_0, 0, 0), Append) for _ in range(3))
     old = publications(v5=False, rate=1)
     assert all(isinstance(old.judge(Publish(topic="t", payload=b"", qos=QoS(1), packet_id=1), 0, 0), Append) for _ in range(3))
+
+
+def test_dup_decides_about_an_id_whose_content_is_not_known() -> None:
+    """It is of an earlier connection."""
+    known = publications(awaiting_rel=(1,))
+    repeated, other = (Publish(topic="t", payload=b"", qos=QoS.EXACTLY_ONCE, packet_id=1, dup=dup) for dup in (True, False))
+    assert known.is_repetition(repeated, "t")
+    assert not known.is_repetition(other, "t")
+
+
+def test_other_content_under_one_id_does_not_pass_the_publish_rate() -> None:
+    known = publications(rate=1)
+    answers = [
+        known.judge(Publish(topic="t", payload=payload, qos=QoS.EXACTLY_ONCE, packet_id=1), 0, 0)
+        for payload in (b"a", b"a", b"b", b"c")
+    ]
+    assert [isinstance(answer, Append) for answer in answers] == [True, True, False, False]

@@ -99,6 +99,15 @@ def test_a_repetition_of_qos_2_is_not_retained_once_more() -> None:
     assert len([event for event in harness.events if isinstance(event, PublishReceived)]) == 2
 
 
+def test_other_content_under_an_id_that_awaits_pubrel_is_retained() -> None:
+    """The session hands it on, so later subscribers get it too."""
+    harness = device()
+    harness.send(retained(qos=2))
+    assert harness.send(retained(payload=b"other", qos=2)) == ANSWERS[2]
+    assert harness.send(retained(payload=b"other", qos=2)) == ANSWERS[2]
+    assert [append.value for append in kept(harness)] == [b"p", b"other"]
+
+
 def test_a_publication_without_retain_is_not_kept() -> None:
     """[MQTT-3.3.1-8]"""
     harness = device()
