@@ -5,7 +5,16 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
-from inflight.status.measurements import ENGINE, KafkaStatus, LeaseHolder, MatcherGroup, Measurements
+from inflight.status.measurements import (
+    DROPPED_CONNECTED,
+    ENGINE,
+    OFFERS_REFUSED,
+    KafkaStatus,
+    LeaseHolder,
+    MatcherGroup,
+    Measurements,
+    ProcessStatus,
+)
 from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
@@ -18,10 +27,26 @@ _STALLED_S: Final = 1.0
 """Matchers commit three times a second."""
 _CONTESTED: Final = "inflight_gateway_clients_contested"
 _CLOCK_SKEW: Final = "_clock_skew_seconds"
+_DROP_ACTIONS: Final = {
+    "maxlen": "the queue is full: the client gets more than it acknowledges. Send less, let it acknowledge faster, or raise "
+    "max_mqueue_len",
+    "expired": "messages wait longer than their time to live: `inflight client ID` says for what",
+    "delivery_limit": "the client does not acknowledge what it gets: see its log",
+    "rejected": "the client refuses them: `inflight dead-letters` shows its reason codes",
+    "too-large": "they are larger than the client's Maximum Packet Size",
+    "offline": "they had QoS 0 and came while it was offline (mqueue_store_qos0)",
+}
+"""Advice for people, by the outcome of the dropped messages."""
+_OFFERS_TAKEN: Final = "inflight_gateway_offers_taken_total"
+_BUSY_REFUSALS: Final = ("burst", "full", "pressure")
+"""Refusals of offers because a gateway or a device has too much to do."""
+_MANY_REFUSED: Final = 1_000
+_LARGE_SHARE: Final = 0.1
 _ERROR_COUNTERS: Final = {
     "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
     "inflight_bridge_appends_failed_total": "records were not confirmed by Kafka in time",
+    "inflight_gateway_qos0_dropped_total": "QoS 0 messages were dropped because their device does not read",
 }
 """Counters that should be 0, with a text for people. They count since the start of the process."""
 
@@ -136,11 +161,43 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
             what = f"the {where}: several devices use one client id and take each other's connection ({contested:,.0f} such ids)"
             action = "give each device its own client id; the gateway's log names these: client_id_contested"
             yield Finding(Severity.WARNING, what, action)
+        yield from _offer_findings(process, where)
         for name, value in process.values.items():
             if value and name in _ERROR_COUNTERS:
                 yield Finding(Severity.NOTE, f"the {where}: {value:,.0f} {_ERROR_COUNTERS[name]}", "its log says when, and why")
             elif name.endswith(_CLOCK_SKEW) and abs(value) > SKEW_LIMIT_S:
                 yield Finding(Severity.WARNING, f"the {where}: {skew_text(value)}", SKEW_ACTION)
+
+
+def _offer_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
+    by_reason = process.by_label.get(OFFERS_REFUSED, {})
+    refused = {reason: int(by_reason[reason]) for reason in _BUSY_REFUSALS if by_reason.get(reason)}
+    count = sum(refused.values())
+    offered = int(process.values.get(_OFFERS_TAKEN, 0) + process.values.get(OFFERS_REFUSED, 0))
+    if count < _MANY_REFUSED or count < _LARGE_SHARE * offered:
+        return
+    reasons = ", ".join(f"{number:,} {reason}" for reason, number in refused.items())
+    what = f"the {where} has left {count:,} of {offered:,} messages to the micro-batches since it started ({reasons})"
+    action = (
+        "nothing is lost, it takes longer. burst, pressure: run more gateway processes, or give them processors; full: its "
+        "devices are slower than their messages"
+    )
+    yield Finding(Severity.NOTE, what, action)
+
+
+def _drop_findings(seen: Measurements, engine: ProcessStatus | None) -> Iterator[Finding]:
+    drops = seen.drops
+    counted = {} if engine is None else engine.by_label.get(DROPPED_CONNECTED, {})
+    before = {outcome: int(count) for outcome, count in counted.items() if count}
+    worst = max(drops.counts or before, key=lambda outcome: (drops.counts or before)[outcome], default="")
+    action = f"{_DROP_ACTIONS.get(worst, 'see their dead letters')}; docs/operate/alerts.md, InflightDropsForConnected"
+    if drops.total:
+        what = f"{drops.total:,} messages were dropped for clients that are connected: {drops}"
+        yield Finding(Severity.WARNING, what, action)
+    elif before:
+        counts = ", ".join(f"{count:,} {outcome}" for outcome, count in before.items())
+        what = f"the engine has dropped messages for clients that were connected since it started: {counts}"
+        yield Finding(Severity.NOTE, what, action)
 
 
 def _engine_findings(seen: Measurements) -> Iterator[Finding]:
@@ -157,6 +214,7 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
         what = f"engines have gone on without records that were deleted unread, by Kafka or with their topic: {lost}"
         yield Finding(Severity.NOTE, what, "docs/operate/accept_loss.md says what that means, and how this note goes away")
     engine = seen.process(ENGINE)
+    yield from _drop_findings(seen, engine)
     if engine is None:
         return
     batch_s = engine.values.get("inflight_engine_last_micro_batch_seconds", 0)

@@ -6,11 +6,14 @@ from typing import Final
 
 from sinks.health import UnmetCondition
 from streaming.engine.lifecycle.losses import Losses
+from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
 ENGINE: Final = "engine"
 """The name of the engine's process."""
+DROPPED_CONNECTED: Final = "inflight_engine_dropped_connected_total"
+OFFERS_REFUSED: Final = "inflight_gateway_offers_refused_total"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +74,7 @@ class ProcessStatus:
         error: Why it serves neither; None = it does.
         missing: The unmet conditions of /readyz.
         values: By name of the metric, summed over its labels.
+        by_label: By name and label, of the metrics whose labels matter here.
     """
 
     name: str
@@ -78,6 +82,7 @@ class ProcessStatus:
     error: str | None = None
     missing: tuple[UnmetCondition, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
+    by_label: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,6 +182,7 @@ class Measurements:
 
     Attributes:
         sessions_error: Why the engine gave no sessions; None = it gave them, or was not asked.
+        drops: What the engine of this data directory drops for connected clients at present.
     """
 
     kafka: KafkaStatus
@@ -187,6 +193,7 @@ class Measurements:
     hangs: Hangs = field(default_factory=Hangs)
     ends: EngineEnds = field(default_factory=EngineEnds)
     losses: Losses = field(default_factory=Losses)
+    drops: DroppedMessages = field(default_factory=DroppedMessages)
 
     def process(self, name: str) -> ProcessStatus | None:
         """Returns the first process of this name that answers."""

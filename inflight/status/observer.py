@@ -1,6 +1,7 @@
 """Measures everything, once or repeatedly, for `status` and `top`."""
 
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
@@ -12,6 +13,7 @@ from inflight.status.sessions import NO_ENGINE, totals_from_metrics, totals_of_e
 from state.errors import InflightError
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.losses import Losses
+from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
@@ -63,6 +65,7 @@ class Observer:
             hangs=Hangs.read(settings.engine.data_dir),
             ends=EngineEnds.read(settings.engine.data_dir),
             losses=Losses.read(settings.engine.data_dir),
+            drops=DroppedMessages.recent(settings.engine.data_dir, time.time()),
         )
         return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
 

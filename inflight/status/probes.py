@@ -15,7 +15,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from inflight.local.endpoints import Endpoints
 from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
-from inflight.status.measurements import KafkaStatus, LeaseHolder, MatcherGroup, ProcessStatus, TopicStatus
+from inflight.status.measurements import (
+    DROPPED_CONNECTED,
+    OFFERS_REFUSED,
+    KafkaStatus,
+    LeaseHolder,
+    MatcherGroup,
+    ProcessStatus,
+    TopicStatus,
+)
 from inflight.status.transactions import HighWatermarks
 from sinks.health import UnmetCondition
 from sinks.kafka.kafka_python import FailFastClient
@@ -25,6 +33,8 @@ from streaming.config.settings import Settings
 
 _ANSWER_S: Final = 3.0
 _READ_S: Final = 5.0
+_BY_LABEL: Final = (DROPPED_CONNECTED, OFFERS_REFUSED)
+"""Metrics with one label."""
 
 
 class _Readiness(msgspec.Struct):
@@ -66,12 +76,15 @@ def probe_process(name: str, address: str) -> ProcessStatus:
         text = _get(f"http://{address}/metrics")
         readiness = msgspec.json.decode(_get(f"http://{address}/readyz"), type=_Readiness)
         values: dict[str, float] = {}
+        by_label: dict[str, dict[str, float]] = {}
         for family in text_string_to_metric_families(text.decode()):
             for sample in family.samples:
                 values[sample.name] = values.get(sample.name, 0.0) + sample.value
+                if sample.name in _BY_LABEL:
+                    by_label.setdefault(sample.name, {})["".join(sample.labels.values())] = sample.value
     except (OSError, HTTPException, ValueError) as error:
         return ProcessStatus(name=name, address=address, error=str(error))
-    return ProcessStatus(name=name, address=address, missing=readiness.missing, values=values)
+    return ProcessStatus(name=name, address=address, missing=readiness.missing, values=values, by_label=by_label)
 
 
 def _get(url: str) -> bytes:

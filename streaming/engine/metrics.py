@@ -12,6 +12,7 @@ from prometheus_client.registry import Collector
 
 from state.model import Outcome
 from streaming.engine.leases.keeper import LeaseReport
+from streaming.engine.operator.reported_drops import DROPPED
 from streaming.engine.progress import RESENDS, BatchProgress
 from streaming.engine.watching.session_stats import SessionStats
 
@@ -72,6 +73,7 @@ class EngineCollector(Collector):
         self._parts_ms = Counter[str]()
         self._outcomes = Counter[str]({outcome.value: 0 for outcome in Outcome})
         self._resends = Counter[str](dict.fromkeys(RESENDS.values(), 0))
+        self._dropped_connected, self._dropped_offline = (Counter[str](dict.fromkeys(DROPPED, 0)) for _ in range(2))
 
     def observe(self, batch: BatchProgress) -> None:
         """Call it once for each micro-batch."""
@@ -90,6 +92,8 @@ class EngineCollector(Collector):
             self._parts_ms.update(batch.parts_ms)
             self._outcomes.update(batch.outcomes)
             self._resends.update(batch.resends)
+            self._dropped_connected.update(batch.dropped_connected)
+            self._dropped_offline.update(batch.dropped_offline)
 
     def observe_leases(self, report: LeaseReport) -> None:
         """Call it once for each report."""
@@ -120,6 +124,10 @@ class EngineCollector(Collector):
         parts = {part: took_ms / _MS for part, took_ms in self._parts_ms.items()}
         yield _labelled(CounterMetricFamily, "messages_ended", "Receipts written, by outcome", "outcome", self._outcomes)
         yield _labelled(CounterMetricFamily, "resends", "Messages sent again, by what it was for", "trigger", self._resends)
+        text = "Messages that sessions dropped while their client was connected, by outcome"
+        yield _labelled(CounterMetricFamily, "dropped_connected", text, "outcome", self._dropped_connected)
+        text = "Messages that sessions dropped while their client was offline, by outcome"
+        yield _labelled(CounterMetricFamily, "dropped_offline", text, "outcome", self._dropped_offline)
         text = "Records gone unread, deleted by Kafka or with a topic that was created again, accepted by --accept-loss"
         yield _labelled(CounterMetricFamily, "lost_records", text, "topic", self._lost_records())
         yield _labelled(CounterMetricFamily, "micro_batch_part_seconds", "The same time, by Spark's parts of it", "part", parts)

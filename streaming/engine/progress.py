@@ -42,6 +42,9 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
         parts_ms: Parts of the micro-batch by Spark's names.
         resends: Messages that were sent again, by trigger; counted like `outcomes`.
         clients_quarantined: Sessions quarantined by this micro-batch (state/dead_letters/quarantine.py); counted like `outcomes`.
+        dropped_connected, dropped_offline: Messages that sessions have dropped since the report before, by outcome, of clients
+            that were connected and of others (streaming/engine/operator/reported_drops.py).
+        dropped_for: Some of those connected clients.
     """
 
     batch_id: int
@@ -59,6 +62,9 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     parts_ms: dict[str, int] = {}
     resends: dict[str, int] = {}
     clients_quarantined: int = 0
+    dropped_connected: dict[str, int] = {}
+    dropped_offline: dict[str, int] = {}
+    dropped_for: tuple[str, ...] = ()
 
     @property
     def called_sessions(self) -> bool:

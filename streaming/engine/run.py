@@ -67,6 +67,7 @@ from streaming.engine.spark_session import start_spark
 from streaming.engine.stored_subscriptions import announce_stored_subscriptions
 from streaming.engine.watching.back_pressure import BackPressure
 from streaming.engine.watching.consumer_lag import ConsumerLag, LagObserver
+from streaming.engine.watching.dropped_messages import DropLog
 from streaming.engine.watching.health import EngineHealth
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
@@ -204,7 +205,7 @@ def run_engine(
                     ),
                     observers=(
                         *(group.observe, lag.observe, watchdog.observe, throttle.observe, leases.observe, health.observe),
-                        *(recorder.observe, on_progress),
+                        *(recorder.observe, DropLog(settings.engine.data_dir).observe, on_progress),
                     ),
                     first_batch=(
                         *(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start, record),  # 6 to 11

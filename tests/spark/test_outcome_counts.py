@@ -7,6 +7,8 @@ from functools import partial
 import pytest
 
 from state.records.receipts import decode_receipts
+from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.reported_drops import Drops, ReportedDrops
 from streaming.engine.progress import ProgressReader
 from streaming.engine.query import counted
 from tests.support.waiting import wait_until
@@ -38,6 +40,23 @@ def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> 
 
     wait_until(all_are_counted, "all outcomes are counted", check=pipeline.check)
     assert found == {"sent": 3, "invalid": 1}
+
+
+def test_drops_are_counted_without_receipts_and_ledger(pipeline) -> None:
+    session = replace(pipeline.settings.session, max_inflight=1, max_mqueue_len=1, prefetch=0)
+    pipeline.settings = replace(pipeline.settings, session=session, receipts=False, ledger=False)
+    drops, found = ReportedDrops(pipeline.spark.sparkContext), Drops()
+    pipeline.connect("full")
+    for number in range(5):
+        pipeline.send_message("full", b"%d" % number, ("mqtt-qos", b"1"))
+    pipeline.start(OperatorByBatch(BatchSettings(current=pipeline.settings), drops=drops.accumulator))
+
+    def are_counted() -> bool:
+        found.merge(drops.pop())
+        return found.connected.total() + found.offline.total() >= 3
+
+    wait_until(are_counted, "the drops are counted", check=pipeline.check)
+    assert found == Drops(connected=Counter(maxlen=3), clients=("full",))
 
 
 def test_outcomes_of_receipts_in_one_record_are_counted_each(pipeline) -> None:

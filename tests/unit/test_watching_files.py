@@ -56,7 +56,13 @@ def test_every_metric_and_label_that_is_used_exists(expression: str) -> None:
 
 def test_every_metric_of_the_engine_that_says_what_is_wrong_has_an_alert() -> None:
     alerted = set().union(*(names(alert["expr"]) for alert in alerts()))
-    for name in "hangs_total", "consumer_lag_records", "sessions_quarantined", "free_disk_bytes":
+    for name in (
+        "hangs_total",
+        "consumer_lag_records",
+        "sessions_quarantined",
+        "free_disk_bytes",
+        "dropped_connected_total",
+    ):
         assert f"inflight_engine_{name}" in alerted
 
 

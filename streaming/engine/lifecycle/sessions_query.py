@@ -7,6 +7,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final, Self
 
+import msgspec
 import structlog
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
@@ -24,6 +25,7 @@ from streaming.engine.kafka_access import end_offsets, write_records, write_wake
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.reported_deadlines import ReportedDeadlines
+from streaming.engine.operator.reported_drops import Drops, ReportedDrops
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.ownership.checkpoint_lineage import new_lineage
 from streaming.engine.pacing.engine_clock import EngineClock
@@ -85,6 +87,7 @@ class SessionsQuery:
         self._clock = EngineClock(newest_batch_ms(CheckpointFiles(spark, settings.sessions_checkpoint)))
         hurry = (lambda: None) if urgency is None else urgency.hurry
         self._deadlines = ReportedDeadlines(spark.sparkContext)
+        self._drops = ReportedDrops(spark.sparkContext)
         self._timers = SessionTimers.of(settings, spark, self._clock.now_ms, hurry=hurry)
         kafka, self._bounds = settings.kafka, batch_bounds(settings)
         records = WaitingRecords(kafka.client_options(), max_bytes=self._bounds.max_bytes)
@@ -112,6 +115,8 @@ class SessionsQuery:
         batches = self._reader.new()
         self._has_run |= bool(batches)
         batches, self._unreported = self._unreported + batches, []
+        if batches:
+            batches[-1] = with_drops(batches[-1], self._drops.pop())
         return batches
 
     def work(self) -> object:
@@ -170,6 +175,7 @@ class SessionsQuery:
             self._starting_offsets,
             self._partitions,
             self._deadlines,
+            self._drops,
             trigger_interval_ms=_DAY_MS if is_shortened else settings.engine.trigger_interval_ms,
         )
         self._reader = ProgressReader(self._query)
@@ -226,6 +232,7 @@ def start_sessions(
     starting_offsets: Mapping[str, str],
     partitions: Mapping[str, int] | None = None,
     deadlines: ReportedDeadlines | None = None,
+    drops: ReportedDrops | None = None,
     *,
     trigger_interval_ms: int | None = None,
 ) -> StreamingQuery:
@@ -234,6 +241,7 @@ def start_sessions(
     Args:
         starting_offsets, partitions: See `read_records`.
         deadlines: Gets the deadlines of the sessions; None = nobody asks for them.
+        drops: Gets what sessions drop; None = nobody asks for it.
         trigger_interval_ms: None = as configured.
     """
     pipeline = in_force.current
@@ -247,7 +255,10 @@ def start_sessions(
         partitions=partitions,
     )
     log_worker_path(pipeline)
-    rows = sessions(records, pipeline, OperatorByBatch(in_force, None if deadlines is None else deadlines.accumulator))
+    operator = OperatorByBatch(
+        in_force, None if deadlines is None else deadlines.accumulator, None if drops is None else drops.accumulator
+    )
+    rows = sessions(records, pipeline, operator)
     return sessions_writer(
         rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
         pipeline,
@@ -255,6 +266,15 @@ def start_sessions(
         checkpoint_location=settings.sessions_checkpoint,
         trigger_interval_ms=settings.engine.trigger_interval_ms if trigger_interval_ms is None else trigger_interval_ms,
     ).start()
+
+
+def with_drops(batch: BatchProgress, drops: Drops) -> BatchProgress:
+    """Returns the report of the micro-batch with what its sessions have dropped."""
+    if drops == Drops():
+        return batch
+    return msgspec.structs.replace(
+        batch, dropped_connected=dict(drops.connected), dropped_offline=dict(drops.offline), dropped_for=drops.clients
+    )
 
 
 def log_worker_path(pipeline: PipelineSettings) -> None:

@@ -49,6 +49,7 @@ from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
 from streaming.engine.operator.reported_deadlines import Reports, report_of
+from streaming.engine.operator.reported_drops import Drops, DropsAccumulator, drops_of
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
@@ -84,6 +85,8 @@ class SessionOperator:
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
         self._settings_of = SettingsOfClients(settings).of
+        self.drops: Drops | None = None
+        """Messages dropped in the last activation; None = it has dropped nothing."""
 
     def __reduce__(self) -> tuple[Callable[[PipelineSettings], "TaskOperator"], tuple[PipelineSettings]]:
         # Spark unpickles the function for every task, twice per state partition and micro-batch.
@@ -97,6 +100,7 @@ class SessionOperator:
         """Does an activation: cells in, records out. This is the function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
+        self.drops = None
         records = sorted_records(cells)  # step 1
         if client_id == UNADDRESSED:
             state.remove()
@@ -161,6 +165,7 @@ class SessionOperator:
                 row_of(alone)
             return self._one_by_one(self._session(client_id, state), events, client_id, now_ms)
         emitted += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
+        self.drops = drops_of(commands, client_id, is_connected=row.connected)
         return None if session.is_empty else row, emitted
 
     def _one_by_one(self, session: Session, events: list[_Cause], client_id: str, now_ms: int) -> _Outcome:
@@ -185,6 +190,7 @@ class SessionOperator:
                 refused += self._unreadable(record, client_id, error_text(error, "the session failed on it"), now_ms)
             else:
                 commands += done
+        self.drops = drops_of(commands, client_id, is_connected=row.connected)
         return None if session.is_empty else row, refused + self._records(commands, client_id, now_ms)
 
     def _in_quarantine(
@@ -264,11 +270,15 @@ class TaskOperator:
 
     Args:
         deadlines: Gets those of the called sessions; None = nobody asks for them.
+        drops: Gets what these sessions drop; None = nobody asks for it.
     """
 
-    def __init__(self, operator: SessionOperator, deadlines: Accumulator[Reports] | None = None) -> None:
+    def __init__(
+        self, operator: SessionOperator, deadlines: Accumulator[Reports] | None = None, drops: DropsAccumulator | None = None
+    ) -> None:
         self.operator = operator
         self._deadlines = deadlines
+        self._drops = drops
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         return self._reporting(self.operator(key, frames, state), key, state)
@@ -281,16 +291,20 @@ class TaskOperator:
         (client_id,) = key
         if self._deadlines is not None and client_id != UNADDRESSED:
             self._deadlines.add({client_id: report_of(StateRow(*state.get) if state.exists else None)})
+        if self._drops is not None and self.operator.drops is not None:
+            self._drops.add(self.operator.drops)
         return output
 
 
-def operator_in_worker(settings: PipelineSettings, deadlines: Accumulator[Reports] | None = None) -> TaskOperator:
+def operator_in_worker(
+    settings: PipelineSettings, deadlines: Accumulator[Reports] | None = None, drops: DropsAccumulator | None = None
+) -> TaskOperator:
     """Makes the operator of one task.
 
     Args:
-        deadlines: See TaskOperator.
+        deadlines, drops: See TaskOperator.
     """
-    operator = TaskOperator(_operator_of_process(settings), deadlines)
+    operator = TaskOperator(_operator_of_process(settings), deadlines, drops)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
     return operator

@@ -20,7 +20,10 @@ from inflight.status.measurements import (
     with_stall,
 )
 from sinks.health import UnmetCondition
+from state.model import Outcome
 from streaming.engine.lifecycle.losses import Losses
+from streaming.engine.operator.reported_drops import DROPPED
+from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
@@ -66,6 +69,46 @@ def process(name: str, **changes: object) -> Measurements:
 
 def client(queued: int) -> ClientQueue:
     return ClientQueue(client_id="c1", connected=False, inflight=0, queued=queued, queued_bytes=0, oldest_s=None)
+
+
+def gateway(refused: dict[str, float], taken: float) -> Measurements:
+    name = "inflight_gateway_offers_refused_total"
+    values = {name: sum(refused.values()), "inflight_gateway_offers_taken_total": taken}
+    return process("gateway", values=values, by_label={name: refused})
+
+
+def test_messages_dropped_for_connected_clients_are_a_finding() -> None:
+    drops = DroppedMessages(since_s=0.0, newest_s=60.0, counts={"expired": 9, "maxlen": 3_480}, clients=("fast-1", "fast-2"))
+    (found,) = findings(replace(WELL, drops=drops))
+    assert found.severity is Severity.WARNING
+    assert found.what == (
+        "3,489 messages were dropped for clients that are connected: 3,480 maxlen, 9 expired, since 00:00:00 UTC, the newest at "
+        "00:01:00, for example for fast-1, fast-2"
+    )
+    assert "max_mqueue_len" in found.action, "the outcome with most of them says what to do"
+
+
+def test_drops_of_an_engine_elsewhere_are_known_by_its_metric() -> None:
+    seen = process("engine", by_label={"inflight_engine_dropped_connected_total": {"maxlen": 12.0, "expired": 0.0}})
+    (found,) = findings(seen)
+    assert found.severity is Severity.NOTE
+    assert found.what.endswith("since it started: 12 maxlen")
+
+
+def test_many_offers_refused_for_want_of_time_are_a_finding() -> None:
+    (found,) = findings(gateway({"burst": 900.0, "pressure": 200.0, "cc": 5.0}, 8_895))
+    assert found.what.endswith(
+        "has left 1,100 of 10,000 messages to the micro-batches since it started (900 burst, 200 pressure)"
+    )
+    for refused, taken in (({"burst": 999.0}, 0), ({"burst": 2_000.0}, 30_000), ({"cc": 9_000.0}, 0)):
+        assert findings(gateway(refused, taken)) == []
+
+
+@pytest.mark.parametrize("outcome", DROPPED)
+def test_each_outcome_of_a_drop_has_its_own_advice(outcome: Outcome) -> None:
+    seen = replace(WELL, drops=DroppedMessages(newest_s=1.0, counts={outcome.value: 1}))
+    (found,) = findings(seen)
+    assert "see their dead letters" not in found.action
 
 
 def test_nothing_is_wrong_with_what_is_well() -> None:

@@ -32,6 +32,7 @@ def test_a_probe_reads_metrics_and_unmet_conditions(gateway: str) -> None:
     assert seen.missing == (STARTING,)
     assert seen.values["inflight_gateway_connections"] == 3
     assert seen.values["inflight_gateway_offers_refused_total"] == 7, "over all reasons"
+    assert seen.by_label["inflight_gateway_offers_refused_total"] == {"size": 2, "gap": 5}
 
 
 def test_a_process_that_is_not_there_is_no_failure() -> None:

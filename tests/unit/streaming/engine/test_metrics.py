@@ -30,6 +30,8 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
                 state_bytes=1_000,
                 outcomes={"delivered": 4, "rejected": 1},
                 clients_quarantined=1,
+                dropped_connected={"maxlen": 7},
+                dropped_offline={"expired": 2},
             )
         )
     for live, expired, ended in ((2, 0, 0), (1, 1, 40)):
@@ -55,6 +57,9 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         'inflight_engine_messages_ended_total{outcome="rejected"} 2.0',
         'inflight_engine_messages_ended_total{outcome="expired"} 0.0',
         "inflight_engine_clients_quarantined_total 2.0",
+        'inflight_engine_dropped_connected_total{outcome="maxlen"} 14.0',
+        'inflight_engine_dropped_connected_total{outcome="expired"} 0.0',
+        'inflight_engine_dropped_offline_total{outcome="expired"} 4.0',
         'inflight_engine_consumer_lag_records{topic="e"} 0.0',
         'inflight_engine_held_back_records{topic="m"} 4.0',
         'inflight_engine_consumer_lag_records{topic="m"} 10.0',

@@ -11,6 +11,7 @@ from streaming.engine.errors import QueryFailed
 from streaming.engine.lifecycle import sessions_query
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.lifecycle.settings_log import pipeline_settings
+from streaming.engine.operator.reported_drops import Drops
 
 SETTINGS = Settings()
 PIPELINE = pipeline_settings(SETTINGS, commands_partitions=1)
@@ -75,6 +76,7 @@ class World:
             "PacedQuery": lambda *_, **__: self,
             "ProgressReader": lambda query: query,
             "ReportedDeadlines": lambda _: SimpleNamespace(pop=None),
+            "ReportedDrops": lambda _: SimpleNamespace(pop=Drops),
             "start_sessions": self.start,
             "write_wake_up": self.write_wake_up,
             "end_offsets": lambda *_: {},
