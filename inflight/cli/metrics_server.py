@@ -9,11 +9,13 @@
 The health responses are JSON: `ok`, and `missing`, each with `what` and `action`.
 """
 
+import errno
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Final
 
 import msgspec
+import structlog
 from prometheus_client import CollectorRegistry, ProcessCollector, make_wsgi_app, start_http_server
 from prometheus_client.registry import Collector
 
@@ -22,18 +24,24 @@ from sinks.health import Health
 from streaming.settings import OFF
 
 if TYPE_CHECKING:
+    from threading import Thread
+    from wsgiref.simple_server import WSGIServer
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
 
 _STOP_TIMEOUT_S: Final = 5.0
+_log: Final = structlog.get_logger(__name__)
 
 
 @contextmanager
-def serving_metrics(host: str, port: int, key: str, collector: Collector, health: Health) -> Iterator[str]:
+def serving_metrics(
+    host: str, port: int, key: str, collector: Collector, health: Health, *, may_move: bool = False
+) -> Iterator[str]:
     """Serves `collector`, the process's CPU, memory and files, and its health, until the end of the block.
 
     Args:
         port: -1 = no server, 0 = any free one.
         key: The key of that port in [metrics], for the error message.
+        may_move: Takes any free port if this one is in use.
 
     Yields:
         ` metrics=HOST:PORT` for the process's ready line; empty without a server.
@@ -48,7 +56,7 @@ def serving_metrics(host: str, port: int, key: str, collector: Collector, health
     registry.register(collector)
     ProcessCollector(registry=registry)
     try:
-        server, thread = start_http_server(port, host, registry)
+        server, thread = _started(host, port, registry, may_move=may_move)
     except OSError as error:
         raise CannotListen(
             f"cannot serve metrics on {host}:{port}: {error.strerror or error}. "
@@ -61,6 +69,17 @@ def serving_metrics(host: str, port: int, key: str, collector: Collector, health
         server.shutdown()
         server.server_close()
         thread.join(_STOP_TIMEOUT_S)
+
+
+def _started(host: str, port: int, registry: CollectorRegistry, *, may_move: bool) -> "tuple[WSGIServer, Thread]":
+    try:
+        return start_http_server(port, host, registry)
+    except OSError as error:
+        if not may_move or error.errno != errno.EADDRINUSE:
+            raise
+    server, thread = start_http_server(0, host, registry)
+    _log.warning("metrics_port_moved", configured=port, port=server.server_port, reason="another process serves there")
+    return server, thread
 
 
 def with_health(metrics: "WSGIApplication", health: Health) -> "WSGIApplication":

@@ -157,6 +157,7 @@ def engine(
     with suppress(OSError):  # raised again, with what to do, where Spark is started
         launch_engine_jvm(settings, jars)  # it starts while the imports below take a second
     from inflight.cli.metrics_server import serving_metrics
+    from inflight.local.engine_addresses import announced_engine
     from streaming.engine.lifecycle.losses import Losses
     from streaming.engine.lifecycle.standby import Standby
     from streaming.engine.metrics import EngineCollector
@@ -192,7 +193,10 @@ def engine(
 
     with (
         ends,
-        serving_metrics(settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health) as served,
+        serving_metrics(
+            settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health, may_move=standby
+        ) as served,
+        announced_engine(settings.engine.data_dir, served),
         naming_full_disks(settings),
     ):
         run_engine(

@@ -307,7 +307,12 @@ class Supervisor:
             listeners=self._gateway.words.get("listeners", ""),
             kafka=self._kafka.bootstrap_servers,
             pids={"up": os.getpid(), **running},
-            metrics={served: address for name, child in self._children().items() for served, address in child.metrics(name)},
+            metrics={
+                served: address
+                for name, child in self._children().items()
+                if name != STANDBY or child.role  # nobody misses a standby that is being started again
+                for served, address in child.metrics(name)
+            },
             console="" if self._console.pid is None else self._console.words.get("console", ""),
             config="" if self._options.config is None else str(self._options.config.absolute()),
             overrides=list(self._options.overrides),

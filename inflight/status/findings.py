@@ -9,12 +9,14 @@ from inflight.status.measurements import (
     DROPPED_CONNECTED,
     ENGINE,
     OFFERS_REFUSED,
+    STANDBY,
     KafkaStatus,
     LeaseHolder,
     MatcherGroup,
     Measurements,
     ProcessStatus,
 )
+from sinks.health import NO_BROKER, NO_PARTITION
 from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
@@ -42,6 +44,7 @@ _BUSY_REFUSALS: Final = ("burst", "full", "pressure")
 """Refusals of offers because a gateway or a device has too much to do."""
 _MANY_REFUSED: Final = 1_000
 _LARGE_SHARE: Final = 0.1
+_LACK_ACTIONS: Final = {condition.what: condition.action for condition in (NO_BROKER, NO_PARTITION)}
 _ERROR_COUNTERS: Final = {
     "inflight_gateway_bugs_total": "connections were closed by an error of the gateway itself",
     "inflight_gateway_appends_failed_total": "records were not confirmed by Kafka in time",
@@ -102,10 +105,7 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
     if not any(not lease_expired(holder) for holder in kafka.holders):
         what = "no gateway and no bridge holds a lease, so no device is connected"
         yield Finding(Severity.CRITICAL, what, "start one: `inflight gateway`")
-    for holder in kafka.holders:
-        if lease_expired(holder):
-            what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
-            yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
+    yield from _holder_findings(seen)
     yield from _held_findings(kafka)
     if kafka.matchers is not None:
         yield from _matcher_findings(kafka.matchers, seen.limits.lag_low)
@@ -116,6 +116,20 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
     elif 0 < seen.limits.lag_low <= waiting:
         action = "look again in a minute: if there are more then, the engine needs more cores"
         yield Finding(Severity.WARNING, f"{waiting:,} records wait for the engine", action)
+
+
+def _holder_findings(seen: Measurements) -> Iterator[Finding]:
+    living = [holder for holder in seen.kafka.holders if not lease_expired(holder)]
+    names = {holder.name for holder in living}
+    for holder in {holder.name: holder for holder in sorted(seen.kafka.holders, key=lambda one: -one.renewed_s)}.values():
+        if holder.name not in names:  # else it was started again, and has another lease
+            what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
+            yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
+    said = {condition.what for process in seen.processes for condition in process.missing}
+    for holder in living:
+        if holder.lacks and holder.lacks not in said:
+            action = _LACK_ACTIONS.get(holder.lacks, "its log says more")
+            yield Finding(Severity.CRITICAL, f"{holder.name} is not ready: {holder.lacks}", action)
 
 
 def _matcher_findings(matchers: MatcherGroup, lag_low: int) -> Iterator[Finding]:
@@ -152,11 +166,18 @@ def _held_findings(kafka: KafkaStatus) -> Iterator[Finding]:
 def _process_findings(seen: Measurements) -> Iterator[Finding]:
     for process in seen.processes:
         where = f"{process.name} at {process.address}"
+        is_spare = process.name in (ENGINE, STANDBY) and process is not seen.engine and _is_ready(seen.engine)
         if process.error is not None:
             action = "if it should run, its log says why it does not; else the address is wrong: --metrics"
-            yield Finding(Severity.CRITICAL, f"the {where} does not answer: {process.error}", action)
+            if is_spare:
+                action = f"another engine works, and this one does not wait to take over from it; {action}"
+            elif process.name == ENGINE and seen.has_standby:
+                action = "a standby takes over when its JVM is gone: end one that hangs; its log says more"
+            severity = Severity.NOTE if is_spare else Severity.CRITICAL
+            yield Finding(severity, f"the {where} does not answer: {process.error}", action)
         for condition in process.missing:
-            yield Finding(Severity.CRITICAL, f"the {where} is not ready: {condition.what}", condition.action)
+            severity = Severity.NOTE if is_spare else Severity.CRITICAL
+            yield Finding(severity, f"the {where} is not ready: {condition.what}", condition.action)
         if contested := process.values.get(_CONTESTED, 0):
             what = f"the {where}: several devices use one client id and take each other's connection ({contested:,.0f} such ids)"
             action = "give each device its own client id; the gateway's log names these: client_id_contested"
@@ -200,6 +221,10 @@ def _drop_findings(seen: Measurements, engine: ProcessStatus | None) -> Iterator
         yield Finding(Severity.NOTE, what, action)
 
 
+def _is_ready(engine: ProcessStatus | None) -> bool:
+    return engine is not None and engine.is_ready
+
+
 def _engine_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.ends.is_repeated:
         action = f"{seen.ends.action}; docs/operate/alerts.md, InflightEngineEndsRepeatedly"
@@ -213,7 +238,7 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
         lost = f"{seen.losses}; the newest loss, {seen.losses.at}: {newest}"
         what = f"engines have gone on without records that were deleted unread, by Kafka or with their topic: {lost}"
         yield Finding(Severity.NOTE, what, "docs/operate/accept_loss.md says what that means, and how this note goes away")
-    engine = seen.process(ENGINE)
+    engine = seen.engine
     yield from _drop_findings(seen, engine)
     if engine is None:
         return

@@ -11,7 +11,8 @@ from streaming.engine.watching.engine_ends import EngineEnds
 from streaming.engine.watching.watchdog import Hangs
 
 ENGINE: Final = "engine"
-"""The name of the engine's process."""
+STANDBY: Final = "standby"
+"""Names of an engine: that works or begins, and that waits."""
 DROPPED_CONNECTED: Final = "inflight_engine_dropped_connected_total"
 OFFERS_REFUSED: Final = "inflight_gateway_offers_refused_total"
 
@@ -59,11 +60,13 @@ class LeaseHolder:
     Attributes:
         renewed_s: Age of the newest renewal in seconds, by this machine's clock.
         duration_s: Duration of the lease.
+        lacks: What it needs to serve devices and has not, by its newest renewal; empty = nothing.
     """
 
     name: str
     renewed_s: float
     duration_s: float
+    lacks: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +86,15 @@ class ProcessStatus:
     missing: tuple[UnmetCondition, ...] = ()
     values: Mapping[str, float] = field(default_factory=dict)
     by_label: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+
+    @property
+    def is_standby(self) -> bool:
+        """Returns True for an engine that waits for another one to be gone."""
+        return self.name == STANDBY
+
+    @property
+    def is_ready(self) -> bool:
+        return self.error is None and not self.missing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,9 +207,15 @@ class Measurements:
     losses: Losses = field(default_factory=Losses)
     drops: DroppedMessages = field(default_factory=DroppedMessages)
 
-    def process(self, name: str) -> ProcessStatus | None:
-        """Returns the first process of this name that answers."""
-        return next((process for process in self.processes if process.name == name and process.error is None), None)
+    @property
+    def engine(self) -> ProcessStatus | None:
+        """Returns the engine that works; without one an engine that answers."""
+        answering = [process for process in self.processes if process.name == ENGINE and process.error is None]
+        return next((process for process in answering if process.is_ready), next(iter(answering), None))
+
+    @property
+    def has_standby(self) -> bool:
+        return any(process.is_standby and process.is_ready for process in self.processes)
 
 
 def with_stall(before: KafkaStatus, now: KafkaStatus) -> KafkaStatus:

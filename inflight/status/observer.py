@@ -7,7 +7,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, SessionTotals, Thresholds, with_stall
+from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals, Thresholds, with_stall
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.sessions import NO_ENGINE, totals_from_metrics, totals_of_engine
 from state.errors import InflightError
@@ -34,6 +34,7 @@ class Observer:
         self._more_metrics = more_metrics
         self._sessions: SessionTotals | str | None = None
         self._kafka: KafkaStatus | None = None
+        self._last_counted: tuple[float, SessionTotals] | None = None
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -67,7 +68,19 @@ class Observer:
             losses=Losses.read(settings.engine.data_dir),
             drops=DroppedMessages.recent(settings.engine.data_dir, time.time()),
         )
-        return seen if seen.sessions is not None else replace(seen, sessions=totals_from_metrics(seen.process(ENGINE)))
+        return seen if seen.sessions is not None else replace(seen, sessions=self._counted(seen))
+
+    def _counted(self, seen: Measurements) -> SessionTotals | None:
+        """Returns the totals of the metrics. An engine that has not counted yet has those of the one before it."""
+        now_s = time.monotonic()
+        if (counted := totals_from_metrics(seen.engine)) is not None:
+            self._last_counted = now_s, counted
+        if self._last_counted is None:
+            return None
+        counted_s, counted = self._last_counted
+        aged_s = now_s - counted_s
+        oldest_s = None if counted.oldest_s is None else counted.oldest_s + aged_s
+        return replace(counted, age_s=counted.age_s + aged_s, oldest_s=oldest_s)
 
     def read_sessions(self) -> None:
         """Asks the engine for the sessions, once."""

@@ -13,11 +13,14 @@ from kafka.errors import AuthorizationError, GroupIdNotFoundError, KafkaError, S
 from prometheus_client.parser import text_string_to_metric_families
 
 from inflight.local.endpoints import Endpoints
+from inflight.local.engine_addresses import engine_addresses, reachable
 from inflight.local.gateway_processes import metrics_port, process_count
 from inflight.local.supervised_child import child_name
 from inflight.status.measurements import (
     DROPPED_CONNECTED,
+    ENGINE,
     OFFERS_REFUSED,
+    STANDBY,
     KafkaStatus,
     LeaseHolder,
     MatcherGroup,
@@ -31,6 +34,7 @@ from state.errors import UnreadableRecord
 from state.records.leases import Lease, decode_lease
 from streaming.config.settings import Settings
 
+_STANDBY_METRIC: Final = "inflight_engine_standby"
 _ANSWER_S: Final = 3.0
 _READ_S: Final = 5.0
 _BY_LABEL: Final = (DROPPED_CONNECTED, OFFERS_REFUSED)
@@ -45,16 +49,16 @@ class _Readiness(msgspec.Struct):
 
 
 def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str, str]]:
-    """Returns (process, HOST:PORT) of each metrics port: of `inflight up` on the data directory, of the configuration, and of
-    `more`.
+    """Returns (process, HOST:PORT) of each metrics port: of `inflight up` on the data directory, of the engines that run there,
+    of the configuration, and of `more`.
 
     Args:
         more: Further addresses, such as `gateway=HOST:PORT`.
     """
     found = list(Endpoints.read(settings.engine.data_dir).metrics.items())
+    found += [(ENGINE, address) for address in engine_addresses(settings.engine.data_dir)]
     metrics = settings.metrics
-    # A process that listens on all addresses is reached by loopback.
-    host = "127.0.0.1" if metrics.host == "0.0.0.0" else metrics.host  # noqa: S104  # nosec B104
+    host = reachable(metrics.host)
     several = process_count(settings)
     gateways = [(child_name("gateway", n, several), metrics_port(metrics.gateway_port, n)) for n in range(1, several + 1)]
     for name, port in (
@@ -68,7 +72,10 @@ def metrics_addresses(settings: Settings, more: Iterable[str]) -> list[tuple[str
     for word in more:
         name, _, address = word.rpartition("=")
         found.append((name or "process", address))
-    return found
+    names: dict[str, str] = {}
+    for name, address in found:
+        names.setdefault(address, name)
+    return [(name, address) for address, name in names.items()]
 
 
 def probe_process(name: str, address: str) -> ProcessStatus:
@@ -84,7 +91,16 @@ def probe_process(name: str, address: str) -> ProcessStatus:
                     by_label.setdefault(sample.name, {})["".join(sample.labels.values())] = sample.value
     except (OSError, HTTPException, ValueError) as error:
         return ProcessStatus(name=name, address=address, error=str(error))
+    name = _role(name, values, is_ready=not readiness.missing)
     return ProcessStatus(name=name, address=address, missing=readiness.missing, values=values, by_label=by_label)
+
+
+def _role(name: str, values: Mapping[str, float], *, is_ready: bool) -> str:
+    """Returns what the process does now by its metrics: after a takeover the standby is the engine."""
+    waits = values.get(_STANDBY_METRIC)
+    if waits is None or (not waits and not is_ready and name == STANDBY):
+        return name
+    return STANDBY if waits else ENGINE
 
 
 def _get(url: str) -> bytes:
@@ -164,7 +180,12 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
         now_ms = time.time_ns() // 1_000_000
         leases = _newest_leases(consumer, {partition: ends[partition] for partition in partitions[names.leases]})
         holders = tuple(
-            LeaseHolder(name=lease.holder, renewed_s=max(0, now_ms - written_ms) / 1_000, duration_s=lease.duration_ms / 1_000)
+            LeaseHolder(
+                name=lease.holder,
+                renewed_s=max(0, now_ms - written_ms) / 1_000,
+                duration_s=lease.duration_ms / 1_000,
+                lacks=lease.lacks,
+            )
             for lease, written_ms in leases.values()
         )
     finally:

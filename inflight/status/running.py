@@ -6,16 +6,20 @@ from enum import StrEnum
 from typing import Final
 
 from inflight.status.findings import lease_expired
-from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, format_age
+from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus, format_age
 
 _CONNECTED: Final = {"gateway": "inflight_gateway_connections", "bridge": "inflight_bridge_devices"}
 """The metric by which a process of each kind is recognised."""
 
 
 class ProcessState(StrEnum):
-    """The state of a process; the value is for people. NOT_READY: it answers, but reports an unmet condition."""
+    """The state of a process; the value is for people.
+
+    WAITS: a standby. NOT_READY: it answers, but reports an unmet condition.
+    """
 
     WORKS = "works"
+    WAITS = "waits"
     NOT_READY = "not ready"
     AWAY = "away"
 
@@ -37,13 +41,11 @@ def running(seen: Measurements) -> list[RunningProcess]:
     """Returns Kafka, the processes with metrics, and gateways and bridges that only their leases tell of."""
     kafka = seen.kafka
     found = [RunningProcess(name="Kafka", state=_state(kafka.error is None), summary=kafka.servers)]
-    if kafka.error is None and seen.process(ENGINE) is None:
-        found.append(RunningProcess(name=ENGINE, state=_state(bool(kafka.engines)), summary="by its consumer group; no metrics"))
+    if kafka.error is None and not any(process.name == ENGINE for process in seen.processes):
+        summary = "by its consumer group, which has a killed one for 15 s; no metrics" if kafka.engines else "no metrics"
+        found.append(RunningProcess(name=ENGINE, state=_state(bool(kafka.engines)), summary=summary))
     for process in seen.processes:
-        state = ProcessState.NOT_READY if process.missing else _state(process.error is None)
-        found.append(
-            RunningProcess(name=process.name, state=state, summary=_summary(process.name, process.values) or process.address)
-        )
+        found.append(RunningProcess(name=process.name, state=_state_of(process), summary=_details(process)))
     for kind in "gateway", "bridge":
         with_metrics = sum(_CONNECTED[kind] in process.values for process in seen.processes)
         found += _holders([holder for holder in kafka.holders if holder.name.startswith(kind)], kind, with_metrics)
@@ -62,7 +64,8 @@ def _holders(holders: Sequence[LeaseHolder], kind: str, with_metrics: int) -> It
         yield RunningProcess(name=f"{more} more {kind}s", state=ProcessState.WORKS, summary=summary)
     elif not with_metrics:
         for holder in (holder for holder in holders if not _is_overdue(holder)):
-            yield RunningProcess(name=holder.name, state=ProcessState.WORKS, summary=_renewed(holder))
+            state = ProcessState.NOT_READY if holder.lacks else ProcessState.WORKS
+            yield RunningProcess(name=holder.name, state=state, summary=holder.lacks or _renewed(holder))
     silent = {holder.name: holder for holder in sorted(holders, key=lambda holder: -holder.renewed_s) if _is_overdue(holder)}
     for name, holder in silent.items():
         if name not in living:  # else it was started again, and has another lease
@@ -77,6 +80,20 @@ def _is_overdue(holder: LeaseHolder) -> bool:
 
 def _renewed(holder: LeaseHolder) -> str:
     return f"lease renewed {format_age(holder.renewed_s)} ago"
+
+
+def _state_of(process: ProcessStatus) -> ProcessState:
+    if process.is_ready:
+        return ProcessState.WAITS if process.is_standby else ProcessState.WORKS
+    return ProcessState.NOT_READY if process.missing else ProcessState.AWAY
+
+
+def _details(process: ProcessStatus) -> str:
+    if process.missing:
+        return process.missing[0].what
+    if process.is_standby and process.is_ready:
+        return "takes over when the engine is gone"
+    return _summary(process.name, process.values) or process.address
 
 
 def _state(is_well: bool) -> ProcessState:

@@ -180,6 +180,7 @@ class Bridge(CommandHost[DeviceConnection]):
         self.counters.broker_connections += 1
         if self._has_broker:
             self._membership.broker_up()
+            self.lease.renew()
         self._connect_known(self.partitions)
         self._tell_ready()
 
@@ -194,6 +195,7 @@ class Bridge(CommandHost[DeviceConnection]):
             self._presence.connection_lost()
         if not self.is_stopping:
             self._membership.broker_down()
+            self.lease.renew()
 
     # --- devices come and go ---------------------------------------------------------------------------------------------------
 

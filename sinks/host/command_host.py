@@ -97,6 +97,7 @@ class CommandHost(ABC, Generic[C]):
             passed=self._lease_passed,
             renewing=self._renewing,
             wakes=lambda: self.wake_ups.arrive,
+            lacks=lambda: next((condition.what for condition in self.missing()), ""),
         )
 
     # --- what differs -----------------------------------------------------------------------------------------------------------

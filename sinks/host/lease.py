@@ -46,6 +46,7 @@ class HeldLease:
         passed: Called when the lease has expired: close all connections.
         renewing: Called with every renewal.
         wakes: Returns True if the process sends wake-ups, as its renewals say (Lease).
+        lacks: Returns what the process lacks while it holds the lease, as its renewals say (Lease).
         clock_ms: A monotonic clock that also counts while the machine is suspended.
     """
 
@@ -60,6 +61,7 @@ class HeldLease:
         passed: Callable[[], None],
         renewing: Callable[[], None] = lambda: None,
         wakes: Callable[[], bool] = lambda: False,
+        lacks: Callable[[], str] = str,
         clock_ms: Callable[[], float] = boot_clock_ms,
     ) -> None:
         self.lease_id = _new_id()
@@ -68,6 +70,7 @@ class HeldLease:
         self._topic = topic
         self._lease = Lease(holder=holder, duration_ms=duration_ms)
         self._wakes = wakes
+        self._lacks = lacks
         self._taken = taken
         self._passed = passed
         self._renewing = renewing
@@ -94,6 +97,11 @@ class HeldLease:
             self._passed()
         return self._is_held
 
+    def renew(self) -> None:
+        """Renews it before its time, because what the process lacks has changed."""
+        if self._is_held and self._timer is not None:
+            self._renew()
+
     def end(self, *, all_told: bool) -> None:
         """Stops the renewals.
 
@@ -116,7 +124,12 @@ class HeldLease:
 
     def _renew(self) -> None:
         confirmed = partial(self._confirmed, self.lease_id, self._clock_ms())
-        renewal = Lease(holder=self._lease.holder, duration_ms=self._lease.duration_ms, wakes=self._wakes())
+        renewal = Lease(
+            holder=self._lease.holder,
+            duration_ms=self._lease.duration_ms,
+            wakes=self._wakes(),
+            lacks=self._lacks() if self._is_held else "",
+        )
         self._log.append(self._topic, self.lease_id.encode(), encode_lease(renewal), None, confirmed)
 
     def _confirmed(self, lease_id: str, sent_ms: float, error: Exception | None) -> None:

@@ -21,12 +21,14 @@ class Lease(Value, frozen=True):
         duration_ms: How long it holds at most, counted from the time of the record.
         ended: The holder has ended it, and the end of each of its connections is in the log.
         wakes: The holder says when the engine has to hurry (state/records/wake_ups.py).
+        lacks: What the holder needs to serve devices and has not, for people; empty = nothing.
     """
 
     holder: str
     duration_ms: int
     ended: bool = False
     wakes: bool = False
+    lacks: str = ""
 
 
 _encoder: Final = msgspec.msgpack.Encoder()

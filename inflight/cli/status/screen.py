@@ -12,7 +12,12 @@ from inflight.status.running import ProcessState, running
 from streaming.terminal import plain
 
 _STYLES: Final = {Severity.CRITICAL: "bold red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
-_COLOURS: Final = {ProcessState.WORKS: "green", ProcessState.NOT_READY: "yellow", ProcessState.AWAY: "red"}
+_COLOURS: Final = {
+    ProcessState.WORKS: "green",
+    ProcessState.WAITS: "green",
+    ProcessState.NOT_READY: "yellow",
+    ProcessState.AWAY: "red",
+}
 
 
 def screen(seen: Measurements, found: Sequence[Finding], rates: Mapping[str, float]) -> RenderableType:

@@ -15,8 +15,9 @@ from sinks.health import NO_BROKER, LoopHealth
 from sinks.kafka.partitioning import partition_of
 from sinks.mqtt.codec.packets import ConnAck, Publish
 from state.model import QoS, ReasonCode
+from state.records.leases import decode_lease
 from tests.integration.bridge.bridge_fakes import PARTITIONS, QUICK, FakeBroker, Peer
-from tests.support.kafka_topics import create_topics
+from tests.support.kafka_topics import create_topics, read_topic
 from tests.support.shared import SharedKafka
 from tests.support.waiting import until
 
@@ -90,6 +91,12 @@ def settings_for(kafka: SharedKafka, prefix: str) -> BridgeSettings:
     )
 
 
+def lacked(kafka: SharedKafka, settings: BridgeSettings) -> dict[str, str]:
+    """Returns what each bridge lacks by its newest renewal."""
+    leases = [decode_lease(record.value) for record in read_topic(kafka.bootstrap_servers, settings.leases_topic) if record.value]
+    return {lease.holder: lease.lacks for lease in leases}
+
+
 @pytest.mark.parametrize("members", ["dynamic", "static"])
 async def test_a_bridge_without_its_broker_lets_no_device_starve(kafka: SharedKafka, members: str) -> None:
     settings = settings_for(kafka, f"bridge-group-{members}")
@@ -119,6 +126,9 @@ async def test_a_bridge_without_its_broker_lets_no_device_starve(kafka: SharedKa
             lonely.broker.is_away = True
             await until(is_held_by_other, "the broker has stayed away, and the other bridge takes over")
         assert [log["event"] for log in logs if log["event"].startswith("group_")] == ["group_left"]
+        async with asyncio.timeout(10):  # an operator has to know by then
+            while await asyncio.to_thread(lacked, kafka, settings) != {"bridge lonely": NO_BROKER.what, "bridge other": ""}:
+                pass
         await until(lambda: lonely.health.not_ready() == (NO_BROKER,), "it says why it is not ready")
 
         lonely.broker.is_away = False

@@ -91,7 +91,7 @@ def test_the_formats_are_those_that_were_decided_on() -> None:
 
 def test_a_change_of_a_field_a_kind_or_a_value_would_be_seen() -> None:
     assert described(Route) == "Route: connection_id partition\n"
-    assert described(Lease) == "Lease: holder duration_ms ended? wakes?\n"
+    assert described(Lease) == "Lease: holder duration_ms ended? wakes? lacks?\n"
     kinds = described(LoggedEvent)
     assert "\nClientDisconnected 2: connection_id reason_code? session_expiry_interval_s? unanswered?\n" in kinds
     assert "\nQoS: 0 1 2\n" in kinds

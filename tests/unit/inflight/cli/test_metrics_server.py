@@ -37,6 +37,15 @@ def get(word: str, path: str) -> tuple[int, str]:
         return error.code, error.read().decode()
 
 
+def test_a_standby_moves_from_a_port_that_is_taken() -> None:
+    health = SetHealth()
+    with serving_metrics("127.0.0.1", 0, "engine_port", EngineCollector(), health) as first:
+        port = int(first.rpartition(":")[2])
+        with serving_metrics("127.0.0.1", port, "engine_port", EngineCollector(), health, may_move=True) as second:
+            assert second != first
+            assert get(second, "/healthz") == get(first, "/healthz")
+
+
 def test_a_probe_gets_200_or_503_with_what_is_missing_and_what_to_do() -> None:
     health = SetHealth()
     with serving_metrics("127.0.0.1", 0, "engine_port", EngineCollector(), health) as served:

@@ -19,7 +19,7 @@ from inflight.status.measurements import (
     rates,
     with_stall,
 )
-from sinks.health import UnmetCondition
+from sinks.health import NO_BROKER, STARTING, UnmetCondition
 from state.model import Outcome
 from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.operator.reported_drops import DROPPED
@@ -75,6 +75,53 @@ def gateway(refused: dict[str, float], taken: float) -> Measurements:
     name = "inflight_gateway_offers_refused_total"
     values = {name: sum(refused.values()), "inflight_gateway_offers_taken_total": taken}
     return process("gateway", values=values, by_label={name: refused})
+
+
+def engines(*found: ProcessStatus) -> list[tuple[Severity, str]]:
+    return [(finding.severity, finding.what) for finding in findings(replace(WELL, processes=found))]
+
+
+WORKS = ProcessStatus(name="engine", address="e:1")
+BEGINS = ProcessStatus(name="engine", address="e:2", missing=(STARTING,))
+WAITS = ProcessStatus(name="standby", address="e:2")
+AWAY = ProcessStatus(name="engine", address="e:2", error="refused")
+
+
+def test_a_second_engine_is_nothing_critical_while_one_works() -> None:
+    assert engines(WORKS, WAITS) == engines(WAITS, WORKS) == []
+    for spare, what in (
+        (AWAY, "the engine at e:2 does not answer: refused"),
+        (BEGINS, f"the engine at e:2 is not ready: {STARTING.what}"),
+        (replace(AWAY, name="standby"), "the standby at e:2 does not answer: refused"),
+    ):
+        assert engines(WORKS, spare) == engines(spare, WORKS) == [(Severity.NOTE, what)]
+
+
+def test_an_engine_that_is_away_is_critical_until_another_one_works() -> None:
+    (found,) = findings(replace(WELL, processes=(AWAY, WAITS)))
+    assert found.severity is Severity.CRITICAL
+    assert "a standby takes over" in found.action
+    assert engines(AWAY, BEGINS)[0][0] is Severity.CRITICAL
+
+
+def test_a_gateway_that_is_back_at_its_address_is_no_finding() -> None:
+    old = LeaseHolder(name=KAFKA.holders[0].name, renewed_s=77, duration_s=30)
+    assert findings(kafka(holders=(old, *KAFKA.holders))) == []
+
+
+def test_a_name_with_several_expired_leases_is_told_once() -> None:
+    gone = [LeaseHolder(name="bridge b", renewed_s=age_s, duration_s=30) for age_s in (300, 77)]
+    (found,) = findings(kafka(holders=(*KAFKA.holders, *gone)))
+    assert found.what == "bridge b has not renewed its lease for 77 s"
+
+
+def test_a_bridge_that_lacks_its_broker_is_known_by_its_lease() -> None:
+    bridge = LeaseHolder(name="bridge b", renewed_s=1, duration_s=30, lacks=NO_BROKER.what)
+    seen = kafka(holders=(*KAFKA.holders, bridge))
+    assert findings(seen) == [Finding(Severity.CRITICAL, f"bridge b is not ready: {NO_BROKER.what}", NO_BROKER.action)]
+    its_metrics = ProcessStatus(name="bridge", address="b:1", missing=(NO_BROKER,))
+    (found,) = findings(replace(seen, processes=(*WELL.processes, its_metrics)))
+    assert found.what == f"the bridge at b:1 is not ready: {NO_BROKER.what}", "it is told once"
 
 
 def test_messages_dropped_for_connected_clients_are_a_finding() -> None:

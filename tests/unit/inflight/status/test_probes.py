@@ -6,6 +6,7 @@ from kafka.errors import GroupAuthorizationFailedError, KafkaError, KafkaTimeout
 
 from inflight.cli.metrics_server import serving_metrics
 from inflight.local.child_process import free_port
+from inflight.local.engine_addresses import announced_engine
 from inflight.status import probes
 from inflight.status.measurements import ENGINE, KafkaStatus, Measurements, ProcessStatus
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
@@ -13,6 +14,9 @@ from inflight.status.sessions import totals_from_metrics
 from sinks.health import STARTING, LoopHealth
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
 from streaming.config.settings import Settings
+from streaming.engine.metrics import EngineCollector
+from streaming.engine.progress import BatchProgress
+from streaming.engine.watching.health import EngineHealth
 from tests.support.metrics import full_engine
 from tests.unit.inflight.status.test_findings import WELL
 
@@ -75,6 +79,34 @@ def test_metrics_addresses_come_from_configuration_and_arguments(tmp_path: Path)
     ]
 
 
+def test_engines_of_the_data_directory_are_found_where_they_serve(tmp_path: Path) -> None:
+    settings = Settings(engine={"data_dir": str(tmp_path)}, metrics={"engine_port": 9461})
+    with announced_engine(tmp_path, " metrics=0.0.0.0:40123"):
+        assert metrics_addresses(settings, ["mine=127.0.0.1:40123"]) == [("engine", "127.0.0.1:40123")]
+    assert metrics_addresses(settings, []) == [("engine", "127.0.0.1:9461")]
+
+
+@pytest.mark.parametrize(
+    ("given", "is_standby", "is_ready", "shown"),
+    [
+        ("engine", True, True, "standby"),
+        ("standby", True, True, "standby"),
+        ("standby", False, True, "engine"),
+        ("standby", False, False, "standby"),
+        ("engine", False, False, "engine"),
+        ("process", False, True, "engine"),
+    ],
+)
+def test_an_engine_has_the_name_of_what_it_does_now(given: str, is_standby: bool, is_ready: bool, shown: str) -> None:
+    health = EngineHealth(Settings())
+    health.is_standby = is_standby
+    if is_ready:
+        health.observe(BatchProgress(batch_id=1, started="", duration_ms=1))
+    collector = EngineCollector(is_standby=lambda: is_standby)
+    with serving_metrics("127.0.0.1", 0, "engine_port", collector, health) as served:
+        assert probe_process(given, served.removeprefix(" metrics=")).name == shown
+
+
 def test_each_process_of_a_gateway_has_its_own_metrics_address(tmp_path: Path) -> None:
     gateways = {"gateway": {"processes": 3}, "metrics": {"gateway_port": 9462, "bridge_port": 9470}}
     settings = Settings(engine={"data_dir": str(tmp_path)}, **gateways)
@@ -89,7 +121,7 @@ def test_each_process_of_a_gateway_has_its_own_metrics_address(tmp_path: Path) -
 def test_the_metrics_of_the_engine_have_the_sums_of_the_sessions() -> None:
     values = {sample.name: sample.value for family in full_engine().collect() for sample in family.samples}
     seen = Measurements(kafka=WELL.kafka, limits=WELL.limits, processes=(ProcessStatus(name=ENGINE, address="", values=values),))
-    found = totals_from_metrics(seen.process(ENGINE), now_s=lambda: 2_010.0)
+    found = totals_from_metrics(seen.engine, now_s=lambda: 2_010.0)
     assert found is not None
     assert (found.sessions, found.connected, found.quarantined, found.inflight, found.queued) == (4, 3, 1, 2, 5)
     assert (found.oldest_s, found.age_s, found.source) == (1_009.5, 10.0, "metrics")

@@ -29,6 +29,26 @@ def test_gateways_without_metrics_are_listed_by_their_leases() -> None:
     ]
 
 
+def test_a_holder_that_lacks_something_does_not_work() -> None:
+    assert rows(replace(lease("bridge b"), lacks="no broker")) == [("bridge b", ProcessState.NOT_READY)]
+
+
+def engines(*found: ProcessStatus) -> list[tuple[str, ProcessState]]:
+    return [(process.name, process.state) for process in running(replace(WELL, processes=found))][1:-1]
+
+
+def test_an_engine_that_is_away_does_not_work_by_its_group() -> None:
+    away = ProcessStatus(name="engine", address="e:1", error="refused")
+    assert engines(away) == [("engine", ProcessState.AWAY)]
+    assert engines() == [("engine", ProcessState.WORKS)], "no metrics are known of it"
+
+
+def test_an_engine_that_waits_is_shown_as_waiting() -> None:
+    engine, standby = ProcessStatus(name="engine", address="e:1"), ProcessStatus(name="standby", address="e:2")
+    assert engines(engine, standby) == [("engine", ProcessState.WORKS), ("standby", ProcessState.WAITS)]
+    assert engines(engine, replace(standby, error="refused"))[-1] == ("standby", ProcessState.AWAY)
+
+
 def test_more_leases_than_gateways_with_metrics_are_summed_up() -> None:
     found = rows(GATEWAY, lease("gateway a:1"), lease("gateway b:1"), lease("gateway c:1"))
     assert found == [("gateway", ProcessState.WORKS), ("2 more gateways", ProcessState.WORKS)]

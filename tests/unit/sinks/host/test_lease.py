@@ -35,6 +35,7 @@ class Holder:
         self.loop = Loop()
         self.ticks = 0
         self.wakes = False
+        self.lacks = ""
         monkeypatch.setattr(asyncio, "get_running_loop", lambda: self.loop)
         self.lease = HeldLease(
             self,
@@ -45,6 +46,7 @@ class Holder:
             passed=lambda: self.said.append("passed"),
             renewing=self._renewing,
             wakes=lambda: self.wakes,
+            lacks=lambda: self.lacks,
             clock_ms=lambda: self.now_ms,
         )
         self.lease.start()
@@ -69,6 +71,20 @@ class Holder:
 @pytest.fixture
 def holder(monkeypatch: pytest.MonkeyPatch) -> Holder:
     return Holder(monkeypatch)
+
+
+def test_a_renewal_says_what_the_holder_lacks(holder: Holder) -> None:
+    holder.lacks = "no broker"
+    holder.lease.renew()
+    assert [lease.lacks for _, lease, _ in holder.appended] == [""], "it has no lease yet"
+    holder.confirm()
+    holder.lease.renew()
+    holder.lacks = ""
+    holder.tick()
+    assert [lease.lacks for _, lease, _ in holder.appended] == ["", "no broker", ""]
+    holder.lease.end(all_told=False)
+    holder.lease.renew()
+    assert len(holder.appended) == 3
 
 
 def test_there_is_no_lease_before_kafka_has_it(holder: Holder) -> None:
