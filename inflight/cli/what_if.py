@@ -90,7 +90,7 @@ def _show(answer: "WhatIfAnswer") -> None:
     )
     if not answer.is_recorded:
         say("the engine has not recorded all these micro-batches: activations were cut by the times of the ledger", err=True)
-    rows = [row for name, tally in (("all", total), *sorted(found.groups.items())) for row in _rows(name, tally)]
+    rows = [row for name, tally in found.by_group() for row in _rows(name, tally)]
     write_table(("clients", "messages", "was", "would_be", "difference"), rows)
     say("")
     for line in bars(found):

@@ -12,7 +12,7 @@ from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Plot, plo
 from inflight.console.rendering import Pages
 from streaming.history.times import shown_utc
 from streaming.what_if.answer import WhatIfAnswer, read_kept
-from streaming.what_if.comparison import Flow, GroupTally, LeftOut
+from streaming.what_if.comparison import Comparison, Flow, LeftOut
 
 _REFRESH_MS: Final = 5_000
 _MOST_ROWS: Final = 200
@@ -44,7 +44,7 @@ class WhatIfPage:
         if kept is not None:
             found = kept.answer.comparison
             values |= {
-                "rows": list(rows(found.groups, found.total()))[:_MOST_ROWS],
+                "rows": list(rows(found))[:_MOST_ROWS],
                 "total": found.total(),
                 "left_out": {LeftOut[reason.upper()].value: clients for reason, clients in found.left_out.items()},
                 "plots": plots(kept.answer),
@@ -53,9 +53,9 @@ class WhatIfPage:
         return self._pages.page(request, "what_if.html", values, refresh_ms=_REFRESH_MS)
 
 
-def rows(groups: dict[str, GroupTally], total: GroupTally) -> Iterator[WhatIfRow]:
-    """Yields the rows of the table: all clients first, then each group."""
-    for name, tally in (("all", total), *sorted(groups.items())):
+def rows(found: Comparison) -> Iterator[WhatIfRow]:
+    """Yields the rows of the table."""
+    for name, tally in found.by_group():
         for outcome in {**tally.before, **tally.after}:
             yield WhatIfRow(name, outcome, tally.before.get(outcome, 0), tally.after.get(outcome, 0))
         yield WhatIfRow(name, "sent again", tally.resent_before, tally.resent_after)

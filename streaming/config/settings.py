@@ -147,7 +147,7 @@ def load_settings(
 
     Args:
         config: The file; None = conf/inflight.toml.
-        above: Another file, whose keys win over everything else.
+        above: Another file, whose keys win over everything else: that of --policy.
         overrides: `key=value`; the last one for a key wins.
         flags: Other flags as the user wrote them, by the key that each one sets. A flag without a key stands for itself.
         checks: Yields what this machine does not allow: the key, what is wrong and what to do.
@@ -159,7 +159,7 @@ def load_settings(
     origins = Origins(path)
     layers = [_read_file(path, origins), _read_environment(origins), _read_overrides(overrides, origins)]
     if above is not None:
-        layers.append(_read_file(above, origins))
+        layers.append(_read_file(above, origins, flag="--policy"))
     values: dict[str, Any] = reduce(_merged, layers)
     for key, flag in (flags or {}).items():
         origins.remember(key, flag)
@@ -177,19 +177,20 @@ def load_settings(
     raise ConfigurationError(origins.problems)
 
 
-def _read_file(path: Path, origins: Origins) -> dict[str, Any]:
+def _read_file(path: Path, origins: Origins, flag: str = "--config") -> dict[str, Any]:
+    where = str(path) if flag == "--config" else f"{flag} {path}"
     try:
         text = path.read_text(encoding="utf-8")
         values = tomllib.loads(text)
     except OSError as error:
-        origins.add(str(path), "", f"cannot be read: {error.strerror}; give another file with --config")
+        origins.add(where, "", f"cannot be read: {error.strerror}; give another file with {flag}")
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        origins.add(str(path), "", f"is not a TOML file: {error}")
+        origins.add(where, "", f"is not a TOML file: {error}")
         return {}
     if not values:
         # A full disk or an unfinished save leaves such a file. Its defaults would let every device of this machine in.
-        origins.add(str(path), "", "has no key; write one, or leave --config out for the defaults")
+        origins.add(where, "", f"has no key; write one, or leave {flag} out for the defaults")
     origins.remember_lines(path, text)
     return values
 

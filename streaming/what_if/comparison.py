@@ -11,6 +11,8 @@ from state.model import ClientId, MessageId, Outcome
 from streaming.what_if.client_replay import RunResult
 
 MOST_EXAMPLES: Final = 20
+OTHERS: Final = "*"
+"""The group of clients of no pattern."""
 _ARRIVED: Final = (Outcome.DELIVERED, Outcome.SENT)
 
 
@@ -151,6 +153,13 @@ class Comparison(msgspec.Struct, kw_only=True):
         for tally in self.groups.values():
             found.add(tally)
         return found
+
+    def by_group(self) -> list[tuple[str, GroupTally]]:
+        """Returns the tallies with their names: all clients first, then each group. A single group is all clients."""
+        if len(self.groups) == 1:
+            ((name, tally),) = self.groups.items()
+            return [("all" if name == OTHERS else name, tally)]
+        return [("all", self.total()), *sorted(self.groups.items())]
 
     def as_json(self) -> dict[str, Any]:
         """Returns the document of `--json`, without the flow."""

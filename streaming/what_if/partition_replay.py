@@ -18,7 +18,7 @@ from streaming.engine.operator.session_operator import UNADDRESSED
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.to_events import source_topic, to_events
 from streaming.what_if.client_replay import ClientReplay, LoggedActivation, RunResult
-from streaming.what_if.comparison import Comparison, Example, LeftOut
+from streaming.what_if.comparison import OTHERS, Comparison, Example, LeftOut
 from streaming.what_if.micro_batches import MicroBatches
 
 if TYPE_CHECKING:
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 LEDGER: Final = 2
 """The `source` of a cell with a record of the ledger, besides those of the engine's cells."""
-OTHERS: Final = "*"
-"""The group of clients of no pattern."""
 
 
 class _LedgerRow(msgspec.Struct):

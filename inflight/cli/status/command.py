@@ -69,6 +69,8 @@ def top(
     overrides: Overrides = None,
 ) -> None:
     """Show the screen of `status` live, until Ctrl-C."""
+    if not console().is_terminal:
+        raise typer.BadParameter("top redraws a terminal, and this is none: use `inflight status`, with --json for programs")
     from rich.live import Live
 
     from inflight.cli.status.screen import screen

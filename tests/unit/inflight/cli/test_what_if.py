@@ -70,6 +70,13 @@ def test_a_policy_has_only_what_sessions_depend_on(tmp_path: Path) -> None:
     assert "gateway changes nothing that is replayed" in " ".join(what_if(tmp_path, "--policy", str(policy), code=2).split())
 
 
+def test_a_policy_that_is_not_there_is_named_with_its_option(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.toml"
+    done = RUNNER.invoke(app, ["what-if", "--data-dir", str(tmp_path), "--policy", str(missing)])
+    assert f"--policy {missing}: cannot be read: No such file" in str(done.exception)
+    assert "give another file with --policy" in str(done.exception)
+
+
 def test_a_period_is_given_by_durations(asked: list[tuple[Any, ...]], tmp_path: Path) -> None:
     what_if(tmp_path, "--since", "2h", "--until", "1h", "--warm-up", "30m", "--group", "a-*", "--group", "b")
     _, _, period, groups, *_ = asked[0]
@@ -81,7 +88,8 @@ def test_what_changes_and_what_is_left_out_is_said(asked: list[tuple[Any, ...]],
     lines = [" ".join(line.split()) for line in what_if(tmp_path).splitlines()]
     assert f"from {shown_utc(SINCE_MS)} to {shown_utc(SINCE_MS)} UTC: 3 micro-batches" in lines
     assert "lamp-* delivered 9 7 -2" in lines
-    assert "all maxlen 0 2 +2" in lines
+    assert "lamp-* maxlen 0 2 +2" in lines
+    assert [line.split()[0] for line in lines if line.endswith("9 7 -2")] == ["lamp-*"], "each row once"
     assert "2 messages: delivered → maxlen" in lines
     assert any(line.startswith("1 clients left out: their sessions began before") for line in lines)
     assert any("cut by the times of the ledger" in line for line in lines)

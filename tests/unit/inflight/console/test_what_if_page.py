@@ -27,6 +27,7 @@ def test_the_newest_answer_is_shown_by_group(tmp_path: Path) -> None:
     keep(tmp_path, KeptAnswer(asked_ms=1_700_000_300_000, policy=f"[session] # {SCRIPT}", answer=ANSWER))
     text = ConsoleDriver(tmp_path, FakeHistory()).get("/what-if")
     assert '<td>lamp-*</td><td>maxlen</td><td class="number">0</td><td class="number">2</td><td class="number">+2</td>' in text
+    assert text.count('<td>maxlen</td><td class="number">') == 1, "one group is all clients, and each row is there once"
     assert "1 clients left out: their sessions failed in the replay" in text
     assert f"[session] # {ESCAPED}" in text
     assert text.count("<polyline") == 4
