@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from inflight.presence.model import ClientPresence
 from inflight.presence.table import PresenceTable
 from inflight.running_up import kafka_of_running_up
+from sinks.kafka.group_consumer import polled
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, headers_of, new_client
 from sinks.kafka.security.librdkafka_client import from_python_names
 from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
@@ -154,7 +155,7 @@ class Presence:
         self._assign()
 
     def _poll(self, timeout_s: float) -> None:
-        for message in self._consumer.consume(_MOST_RECORDS, timeout_s):
+        for message in polled(self._consumer, timeout_s, _MOST_RECORDS):
             partition, error = (message.topic(), message.partition()), message.error()
             if error is not None:
                 if error.code() != KafkaError._PARTITION_EOF:

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from inflight.readers.topic_follower import check_error, offsets_of, reading_config
+from sinks.kafka.group_consumer import polled
 from sinks.kafka.librdkafka import ClientErrors, new_client
 from sinks.kafka.partitioning import partition_of
 from state.model import ClientId
@@ -58,7 +59,7 @@ def read_past(
         unread = {number: start for number, start in starts.items() if start != _AT_END and start < ends[number]}
         client.assign([TopicPartition(topic, number, start) for number, start in unread.items()])
         while unread and not is_stopping():
-            for message in client.consume(_MOST_RECORDS, _POLL_S):
+            for message in polled(client, _POLL_S, _MOST_RECORDS):
                 number, wrong = message.partition(), message.error()
                 if wrong is not None:
                     check_error(wrong)

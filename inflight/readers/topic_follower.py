@@ -9,6 +9,7 @@ from typing import Any, Final
 import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from sinks.kafka.group_consumer import polled
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, partition_bounds, reason_of
 from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
 
@@ -86,7 +87,7 @@ class TopicFollower:
             look_s = time.monotonic() + _NEW_PARTITIONS_S if self._next else 0
             while not self._stopping.is_set():
                 ids.check()
-                for message in client.consume(_MOST_RECORDS, _POLL_S):
+                for message in polled(client, _POLL_S, _MOST_RECORDS):
                     if (wrong := message.error()) is not None:
                         check_error(wrong)
                         continue

@@ -132,6 +132,24 @@ def libraries(path: Path) -> set[str]:
     return {name.partition(".")[0] for name in names}
 
 
+def test_nobody_waits_until_a_consumer_has_collected_records() -> None:
+    reading = [path for path in MODULES.values() if "confluent_kafka" in libraries(path)]
+    found = {path.name: calls for path in reading if (calls := waiting_consumes(path.read_text(encoding="utf-8")))}
+    assert found == {}, "sinks.kafka.group_consumer.polled returns as soon as there is a record"
+
+
+@pytest.mark.parametrize("call", ["consume(500, 0.5)", "consume(500)", "consume(num_messages=500, timeout=0.5)"])
+def test_a_consumer_that_collects_records_would_be_found(call: str) -> None:
+    assert waiting_consumes(f"found = client.{call}")
+
+
+def waiting_consumes(source: str) -> list[str]:
+    """Returns the calls of librdkafka's `consume` that wait until they have as many records as they want, or for their time."""
+    calls = [node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Call)]
+    consumes = [call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "consume"]
+    return [ast.unparse(call) for call in consumes if call.keywords or ast.unparse(call.args[-1]) != "0"]
+
+
 def test_a_circle_would_be_found() -> None:
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"a"}, "d": {"a"}}) == [["a", "b", "c"]]
     assert circles({"a": {"b"}, "b": set()}) == []
