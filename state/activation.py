@@ -142,6 +142,16 @@ class Activation:
             )
         )
 
+    def time_of(self, logged_ms: int, delivery: Delivery | None = None) -> int:
+        """Returns when the client did what an event says, for whatever is recorded about it. Timers count from `now_ms`.
+
+        Args:
+            logged_ms: Of the event. Its gateway chose the time, so it counts only between the first transmission and now.
+            delivery: The message that the event is about; None = it is about none.
+        """
+        earliest_ms = 0 if delivery is None else max(delivery.message.accepted_ms, delivery.first_sent_ms or 0)
+        return min(max(logged_ms, earliest_ms), self.now_ms) if logged_ms else self.now_ms
+
     def publish(
         self,
         connection: SessionConnection,
@@ -210,11 +220,13 @@ class Activation:
         reason_code: int = 0,
         detail: str = "",
         payload_kept: bool = True,
+        logged_ms: int = 0,
     ) -> None:
         """Ends a message: a ledger row, a receipt and, depending on the outcome, dead letters.
 
         Args:
             payload_kept: False after PUBREC of a QoS 2 message: the client has it, so nothing is left to dead-letter.
+            logged_ms: Of the event that ended it; 0 = the session ends it now.
         """
         died = NOT_DEAD
         if payload_kept and wants_dead_letter(
@@ -238,6 +250,7 @@ class Activation:
             delivery,
             outcome,
             client_id=self.client_id,
+            time_ms=self.time_of(logged_ms, delivery),
             now_ms=self.now_ms,
             died=died,
             packet_id=packet_id,

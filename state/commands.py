@@ -303,6 +303,7 @@ class RecordTransition(Value, frozen=True, tag=23):
     """Write one row of `inflight.ledger`.
 
     Attributes:
+        time_ms: When it happened. What a client did has the time by its gateway, everything else that of the activation.
         message_id: None if the transition is the session's.
     """
 

@@ -5,6 +5,8 @@ as arrays with an integer tag. Never reuse a tag; for all other changes see stat
 `connection_id` names the connection on which the event happened; later connections of a client have larger ids. Endings of a
 connection that the session has left are ignored. Its publications, subscriptions and acknowledgements count, because the client
 was answered as soon as they were in the log.
+`logged_ms` is Kafka's timestamp of the event's record, but not after the present micro-batch. A gateway leaves it at 0, and the
+host sets it; 0 = not known.
 """
 
 from enum import IntEnum, IntFlag
@@ -127,6 +129,7 @@ class PubAckReceived(Value, frozen=True, tag=4):
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
     reason: str = ""
+    logged_ms: int = 0
 
 
 class PubRecReceived(Value, frozen=True, tag=5):
@@ -142,12 +145,16 @@ class PubRecReceived(Value, frozen=True, tag=5):
     reason_code: int = ReasonCode.SUCCESS
     pubrel_sent: bool = False
     reason: str = ""
+    logged_ms: int = 0
 
 
 class PubCompReceived(Value, frozen=True, tag=6):
+    """The client has ended the exchange of a QoS 2 message."""
+
     connection_id: int
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
+    logged_ms: int = 0
 
 
 class PublishReceived(Value, frozen=True, tag=7):
@@ -172,9 +179,12 @@ class PublishReceived(Value, frozen=True, tag=7):
 
 
 class PubRelReceived(Value, frozen=True, tag=8):
+    """The client releases the packet id of a QoS 2 publication."""
+
     connection_id: int
     packet_id: PacketId
     reason_code: int = ReasonCode.SUCCESS
+    logged_ms: int = 0
 
 
 class Subscribed(Value, frozen=True, tag=9):
@@ -236,6 +246,7 @@ class FastSent(Value, frozen=True, tag=12):
     message: Message
     sent_ms: int
     explicit_id: bool = False
+    logged_ms: int = 0
 
 
 class FastPathClosed(Value, frozen=True, tag=13):

@@ -141,7 +141,7 @@ def _uplink() -> SinkRecord:
 def _receipt() -> SinkRecord:
     receipt = Receipt(
         message_id="job-4711", client_id="pump-7", outcome=Outcome.DELIVERED, reason_code=0, attempts=1, accepted_ms=_TIME,
-        first_sent_ms=_TIME + 2, outcome_ms=_TIME + 19, detail="", final=True, destinations=(), deaths=0, correlation_data=None,
+        first_sent_ms=_TIME + 2, outcome_ms=_TIME + 19, recorded_ms=_TIME + 500, detail="", final=True, destinations=(), deaths=0, correlation_data=None,
         fast_path=True, traceparent=None,
     )  # fmt: skip
     (record,) = receipts.receipt_records([(receipt, None)], _TOPICS, max_client_id_bytes=_LIMITS.max_client_id_bytes)

@@ -33,7 +33,7 @@ class CampaignOutcomes:
         """Counts a receipt of this campaign. A copy changes nothing, and a later outcome replaces an earlier one."""
         if receipt.message_id.startswith(self._prefix):
             known = self._receipts.get(receipt.client_id)
-            if known is None or known.outcome_ms <= receipt.outcome_ms:
+            if known is None or known.recorded_ms <= receipt.recorded_ms:
                 self._receipts[receipt.client_id] = receipt
 
     def counts(self) -> dict[str, int]:

@@ -20,8 +20,8 @@ def receipts_in(value: bytes | None) -> tuple[Receipt, ...]:
 class Receipts(GroupStream[Receipt]):
     """Iterates over receipts, with `for` or `async for`: the outcome of each message (docs/reference/receipts.md).
 
-    Group, commits, copies and arguments are those of `Uplink`. A copy has the same message id, client id, deaths and time of the
-    outcome. outcomes: Only these are given out; default: all.
+    Group, commits, copies and arguments are those of `Uplink`. A copy has the same message id, client id, deaths and
+    `recorded_ms`. outcomes: Only these are given out; default: all.
     """
 
     def __init__(
@@ -42,4 +42,4 @@ class Receipts(GroupStream[Receipt]):
         return tuple(each for each in read if not self._outcomes or each.outcome in self._outcomes)
 
     def _identity(self, value: Receipt) -> Hashable:
-        return value.message_id, value.client_id, value.deaths, value.outcome_ms
+        return value.message_id, value.client_id, value.deaths, value.recorded_ms

@@ -92,5 +92,5 @@ def _attributes(receipt: Receipt) -> Mapping[str, str | int | bool]:
 
 def _span_id(receipt: Receipt, name: str) -> int:
     """Returns eight bytes, not all zeros. A message that died in several queues has spans of its own for each."""
-    key = f"{receipt.traceparent}\0{receipt.client_id}\0{receipt.message_id}\0{receipt.deaths}\0{receipt.outcome_ms}\0{name}"
+    key = f"{receipt.traceparent}\0{receipt.client_id}\0{receipt.message_id}\0{receipt.deaths}\0{receipt.recorded_ms}\0{name}"
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=_ID_BYTES).digest()) or 1

@@ -19,6 +19,7 @@ def message_end(
     *,
     client_id: ClientId,
     now_ms: int,
+    time_ms: int | None = None,
     died: DeadLettering = NOT_DEAD,
     packet_id: PacketId | None = None,
     reason_code: int = 0,
@@ -28,6 +29,8 @@ def message_end(
     """Yields the commands for a message that leaves the session of `client_id`, in order.
 
     Args:
+        now_ms: Time of the activation.
+        time_ms: When the client did what ended it; None = now.
         died: The dead letters of the message.
         packet_id: Of its last exchange; None = it has none.
         reason_code: The client's reason code; 0 = success or none.
@@ -35,9 +38,10 @@ def message_end(
         with_receipt: False for a routed message without receipts.
     """
     message_id = delivery.message.message_id
+    ended_ms = now_ms if time_ms is None else time_ms
     yield RecordTransition(
         transition=Transition.FINISHED,
-        time_ms=now_ms,
+        time_ms=ended_ms,
         message_id=message_id,
         packet_id=packet_id,
         attempt=delivery.transmissions,
@@ -49,7 +53,14 @@ def message_end(
         yield from _dead_letters(message_id, outcome, died, now_ms)
     if with_receipt and outcome is not Outcome.DUPLICATE:  # the message that it repeats has the receipt
         yield receipt_command(
-            delivery, outcome, client_id=client_id, now_ms=now_ms, died=died, reason_code=reason_code, detail=detail
+            delivery,
+            outcome,
+            client_id=client_id,
+            now_ms=now_ms,
+            time_ms=ended_ms,
+            died=died,
+            reason_code=reason_code,
+            detail=detail,
         )
 
 
@@ -59,6 +70,7 @@ def receipt_command(
     *,
     client_id: ClientId,
     now_ms: int,
+    time_ms: int | None = None,
     died: DeadLettering = NOT_DEAD,
     reason_code: int = 0,
     detail: str = "",
@@ -74,7 +86,8 @@ def receipt_command(
         attempts=delivery.transmissions,
         accepted_ms=message.accepted_ms,
         first_sent_ms=delivery.first_sent_ms,
-        outcome_ms=now_ms,
+        outcome_ms=now_ms if time_ms is None else time_ms,
+        recorded_ms=now_ms,
         detail=f"{outcome}: {died.fault}" if died.fault else "; ".join(filter(None, (detail, died.limit))),
         final=all(destination.kind is not DestinationKind.CLIENT for destination in destinations),
         destinations=tuple(f"{destination.kind}:{destination.name}" for destination in destinations),

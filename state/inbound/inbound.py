@@ -74,7 +74,9 @@ class SessionInbound:
         """Applies PUBREL: the id is free for a new publication."""
         action = self.awaiting_rel.step(event.packet_id, InboundEvent.PUBREL)
         if action is InboundAction.RELEASE:
-            activation.record(Transition.PUBLICATION_RELEASED, packet_id=event.packet_id)
+            activation.record(
+                Transition.PUBLICATION_RELEASED, packet_id=event.packet_id, time_ms=activation.time_of(event.logged_ms)
+            )
         else:
             assert action is InboundAction.IGNORE
 

@@ -38,7 +38,12 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
     entry = outbound.window.get(packet_id)
     action = outbound.window.step(packet_id, cause)
     if action is OutboundAction.IGNORE or action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
-        activation.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=reason_code)
+        activation.record(
+            Transition.UNKNOWN_ACKNOWLEDGEMENT,
+            packet_id=packet_id,
+            reason_code=reason_code,
+            time_ms=activation.time_of(event.logged_ms),
+        )
         if action is OutboundAction.ANSWER_UNKNOWN_PUBREC:
             pubrel_reason = ReasonCode.PACKET_ID_NOT_FOUND if connection.protocol_version >= 5 else ReasonCode.SUCCESS
             activation.pubrel(connection, packet_id, None, reason_code=pubrel_reason)
@@ -52,14 +57,16 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
             activation.acknowledged_bytes += entry.delivery.size_bytes
             outbound.slot_freed(connection, activation.now_ms)
             outbound.end_backoff()
-            activation.finish(entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code)
+            activation.finish(
+                entry.delivery, Outcome.DELIVERED, packet_id=packet_id, reason_code=reason_code, logged_ms=event.logged_ms
+            )
         case OutboundAction.REFUSE:
             outbound.slot_freed(connection, activation.now_ms)
             assert not isinstance(event, PubCompReceived)
             handle_refusal(outbound, entry, event, activation)
         case _:
             assert action in (OutboundAction.RELEASE, OutboundAction.ANSWER_PUBREL)
-            _received(entry, activation, reason_code=reason_code)
+            _received(entry, event, activation)
             if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
                 activation.pubrel(connection, packet_id, entry.delivery.message.message_id)
 
@@ -73,7 +80,12 @@ def _acknowledge_abandoned(
     action = outbound.abandoned.step(packet_id, AbandonedEvent[cause.name])
     if action is AbandonedAction.PROTOCOL_ERROR:
         raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, whose message was given up")
-    activation.record(Transition.UNKNOWN_ACKNOWLEDGEMENT, packet_id=packet_id, reason_code=event.reason_code)
+    activation.record(
+        Transition.UNKNOWN_ACKNOWLEDGEMENT,
+        packet_id=packet_id,
+        reason_code=event.reason_code,
+        time_ms=activation.time_of(event.logged_ms),
+    )
     if action is AbandonedAction.SETTLE:
         outbound.slot_freed(connection, activation.now_ms)
         return
@@ -107,7 +119,7 @@ def acknowledge_late(
     if not delivery.transmissions:
         delivery.attempts = 1  # the end of the connection gave it back, but the message had arrived
     if action is OutboundAction.RELEASE:
-        _received(entry, activation)
+        _received(entry, event, activation)
         if connection is not None:
             withdraw(event.packet_id, connection, activation)  # a gateway may still hold back the replay [MQTT-4.3.3-6]
         return
@@ -119,7 +131,9 @@ def acknowledge_late(
             outbound.slot_freed(connection, activation.now_ms)
         else:
             withdraw(event.packet_id, connection, activation)
-    activation.finish(delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code)
+    activation.finish(
+        delivery, Outcome.DELIVERED, packet_id=event.packet_id, reason_code=event.reason_code, logged_ms=event.logged_ms
+    )
 
 
 def _cause(event: PublishAnswer) -> OutboundEvent:
@@ -135,7 +149,7 @@ def _cause(event: PublishAnswer) -> OutboundEvent:
             assert_never(event)
 
 
-def _received(entry: InflightEntry, activation: Activation, *, reason_code: int = ReasonCode.SUCCESS) -> None:
+def _received(entry: InflightEntry, event: PublishAnswer, activation: Activation) -> None:
     """Applies PUBREC: the client has the message, so its payload is dropped, and PUBCOMP is awaited from now on.
 
     The client has it under the session's packet id, so no gateway sends it by the fast path.
@@ -143,7 +157,13 @@ def _received(entry: InflightEntry, activation: Activation, *, reason_code: int 
     delivery = entry.delivery
     activation.acknowledged_bytes += len(delivery.message.payload)  # the rest counts with PUBCOMP
     entry.sent_ms, entry.timeouts, entry.overdue = activation.now_ms, 0, False
-    activation.record(Transition.PUBREC, delivery.message.message_id, packet_id=entry.packet_id, reason_code=reason_code)
+    activation.record(
+        Transition.PUBREC,
+        delivery.message.message_id,
+        packet_id=entry.packet_id,
+        reason_code=event.reason_code,
+        time_ms=activation.time_of(event.logged_ms, delivery),
+    )
     delivery.message = _without_payload(delivery.message)
     delivery.position = None
 

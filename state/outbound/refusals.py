@@ -36,6 +36,7 @@ def handle_refusal(
     """
     delivery, reason_code, reason = entry.delivery, event.reason_code, event.reason[:_REASON_CHARACTERS]
     message_id = delivery.message.message_id
+    refused_ms = activation.time_of(event.logged_ms, delivery)
     is_permanent = delivery.message.routing is not None or reason_code in _PERMANENT_REFUSALS
     delivery.last_refusal = reason_code
     # One round of refusals is one step of the backoff, however many messages of the round are refused.
@@ -44,27 +45,41 @@ def handle_refusal(
         jitter_key = f"{activation.client_id}/{message_id}/{delivery.attempts}"
         wait_ms = backoff_wait_ms(outbound.quota_refusals, outbound.settings.backoff, jitter_key=jitter_key)
         outbound.blocked_until_ms = entry.sent_ms + wait_ms
+    next_attempt = "" if is_permanent else _next_attempt(outbound, entry, refused_ms=refused_ms, now_ms=activation.now_ms)
     activation.record(
         Transition.REFUSED,
         message_id,
         packet_id=entry.packet_id,
         attempt=delivery.transmissions,
         reason_code=reason_code,
-        detail=": ".join(filter(None, ("" if is_permanent else _next_attempt(outbound, entry, activation.now_ms), reason))),
+        detail=": ".join(filter(None, (next_attempt, reason))),
+        time_ms=refused_ms,
     )
     if is_permanent:
         detail = f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else "")
-        activation.finish(delivery, Outcome.REJECTED, packet_id=entry.packet_id, reason_code=reason_code, detail=detail)
+        activation.finish(
+            delivery,
+            Outcome.REJECTED,
+            packet_id=entry.packet_id,
+            reason_code=reason_code,
+            detail=detail,
+            logged_ms=event.logged_ms,
+        )
     else:
         outbound.queue.put_back(delivery)
 
 
-def _next_attempt(outbound: SessionOutbound, entry: InflightEntry, now_ms: int) -> str:
-    """Describes for people when a refused message is sent again. The second number counts from the time of the ledger row."""
+def _next_attempt(outbound: SessionOutbound, entry: InflightEntry, *, refused_ms: int, now_ms: int) -> str:
+    """Describes for people when a refused message is sent again.
+
+    Args:
+        refused_ms: Time of the ledger row, from which the second number counts.
+        now_ms: Time of the activation.
+    """
     if outbound.attempts_used_up(entry.delivery):
         return "it was the last attempt"
     throttled = entry.delivery.last_refusal == ReasonCode.QUOTA_EXCEEDED or outbound.blocked(now_ms)
     if outbound.blocked_until_ms is None or not throttled:
         return "next attempt at once"
-    wait_ms, left_ms = outbound.blocked_until_ms - entry.sent_ms, max(0, outbound.blocked_until_ms - now_ms)
+    wait_ms, left_ms = outbound.blocked_until_ms - entry.sent_ms, max(0, outbound.blocked_until_ms - refused_ms)
     return f"next attempt {wait_ms} ms after the start of this one, in {left_ms} ms"

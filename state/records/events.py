@@ -68,24 +68,24 @@ def encode_event(event: LoggedEvent) -> bytes:
 
 def encode_puback(connection_id: int, packet_id: PacketId, reason_code: int = 0, reason: str = "") -> bytes:
     """Returns the value of a record with a PubAckReceived."""
-    return VERSION_BYTE + _encoder.encode((_PUBACK, connection_id, packet_id, reason_code, reason))
+    return VERSION_BYTE + _encoder.encode((_PUBACK, connection_id, packet_id, reason_code, reason, 0))
 
 
 def encode_pubrec(
     connection_id: int, packet_id: PacketId, reason_code: int = 0, reason: str = "", *, pubrel_sent: bool = False
 ) -> bytes:
     """Returns the value of a record with a PubRecReceived."""
-    return VERSION_BYTE + _encoder.encode((_PUBREC, connection_id, packet_id, reason_code, pubrel_sent, reason))
+    return VERSION_BYTE + _encoder.encode((_PUBREC, connection_id, packet_id, reason_code, pubrel_sent, reason, 0))
 
 
 def encode_pubcomp(connection_id: int, packet_id: PacketId, reason_code: int = 0) -> bytes:
     """Returns the value of a record with a PubCompReceived."""
-    return VERSION_BYTE + _encoder.encode((_PUBCOMP, connection_id, packet_id, reason_code))
+    return VERSION_BYTE + _encoder.encode((_PUBCOMP, connection_id, packet_id, reason_code, 0))
 
 
 def encode_pubrel(connection_id: int, packet_id: PacketId, reason_code: int = 0) -> bytes:
     """Returns the value of a record with a PubRelReceived."""
-    return VERSION_BYTE + _encoder.encode((_PUBREL, connection_id, packet_id, reason_code))
+    return VERSION_BYTE + _encoder.encode((_PUBREL, connection_id, packet_id, reason_code, 0))
 
 
 def joined(values: Sequence[bytes]) -> bytes:
@@ -117,7 +117,7 @@ def completed(
     event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int, timestamp_ms: int = 0
 ) -> LoggedEvent:
     """Returns the event with what follows from its record: the id of a publication, the acceptance time of a message, and the
-    time of a claim.
+    times of an acknowledgement, a fast send and a claim.
 
     A message of FastSent was accepted earlier: its time is Kafka's timestamp of the message, if that is valid.
 
@@ -126,6 +126,8 @@ def completed(
         timestamp_ms: Its timestamp, which may be later than the time of the micro-batch.
     """
     match event:
+        case PubAckReceived() | PubRecReceived() | PubCompReceived() | PubRelReceived():
+            return msgspec.structs.replace(event, logged_ms=accepted_ms)
         case ClientConnected(expired=ExpiredSession() as expired):
             return msgspec.structs.replace(event, expired=msgspec.structs.replace(expired, claimed_ms=timestamp_ms))
         case MessageReturned():
@@ -136,7 +138,7 @@ def completed(
             taken_ms = accepted_at(message.accepted_ms, now_ms=accepted_ms)
             expires_at_ms = None if message.expiration_ms is None else taken_ms + message.expiration_ms
             message = msgspec.structs.replace(message, accepted_ms=taken_ms, expires_at_ms=expires_at_ms)
-            return msgspec.structs.replace(event, message=message)
+            return msgspec.structs.replace(event, message=message, logged_ms=accepted_ms)
         case _:
             return event
 

@@ -38,7 +38,10 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Annotated[int, Meta(description="transmissions that the client could have received")]
     accepted_ms: Annotated[TimeMs, Meta(description="when Kafka stored the message")]
     first_sent_ms: Annotated[TimeMs | None, Meta(description="null = never sent")]
-    outcome_ms: Annotated[TimeMs, Meta(description="when the outcome was known")]
+    outcome_ms: Annotated[
+        TimeMs, Meta(description="when the client's answer or a fast send of QoS 0 was logged, else recorded_ms")
+    ]
+    recorded_ms: Annotated[TimeMs, Meta(description="when the session recorded the outcome: time of the engine's micro-batch")]
     detail: Annotated[str, Meta(description="for people; empty = nothing to add")]
     final: Annotated[
         bool, Meta(description="false while a copy is in the queue of another client, whose session will send a receipt too")
@@ -53,7 +56,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder(dict[str, object] | list[dict[str, object]])
 _LATER_FIELDS: Final = {"fast_path": False, "traceparent": None}
-"""Fields that older versions do not write, with their values there."""
+"""Fields that older versions do not write, with their values there. Nor do they write `recorded_ms`: there it is `outcome_ms`."""
 
 
 def decode_receipts(data: bytes) -> tuple[Receipt, ...]:
@@ -65,7 +68,7 @@ def decode_receipts(data: bytes) -> tuple[Receipt, ...]:
     try:
         decoded = _decoder.decode(data)
         found = decoded if isinstance(decoded, list) else [decoded]
-        receipts = tuple(msgspec.convert(_LATER_FIELDS | one, Receipt) for one in found)
+        receipts = tuple(msgspec.convert(_LATER_FIELDS | {"recorded_ms": one.get("outcome_ms")} | one, Receipt) for one in found)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not a receipt: {error}") from error
     if not receipts:
@@ -139,5 +142,5 @@ def _message_record(receipt: Receipt, value: bytes, response_topic: str, recipie
 
 def _receipt_id(receipt: Receipt) -> bytes:
     """Returns an id that is equal when the micro-batch is executed again, so that the recipient's session recognises the copy."""
-    content = f"{receipt.message_id}\0{receipt.client_id}\0{receipt.deaths}\0{receipt.outcome_ms}"
+    content = f"{receipt.message_id}\0{receipt.client_id}\0{receipt.deaths}\0{receipt.recorded_ms}"
     return b"receipt-" + hashlib.blake2b(content.encode(), digest_size=_ID_BYTES).hexdigest().encode()

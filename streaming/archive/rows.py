@@ -26,8 +26,8 @@ _SHOWN_CHARACTERS: Final = 1_000
 _LEDGER_ROW: Final = spark_types(LedgerRow)
 _LEDGER_ROWS: Final = f"array<{struct_of(_LEDGER_ROW)}>"
 _RECEIPT_FIELDS: Final = (
-    "message_id", "client_id", "outcome", "reason_code", "attempts", "accepted_ms", "first_sent_ms", "outcome_ms", "detail",
-    "fast_path",
+    "message_id", "client_id", "outcome", "reason_code", "attempts", "accepted_ms", "first_sent_ms", "outcome_ms", "recorded_ms",
+    "detail", "fast_path",
 )  # fmt: skip
 _RECEIPT: Final = struct_of(spark_types(Receipt, *_RECEIPT_FIELDS))
 _RECEIPTS: Final = f"array<{_RECEIPT}>"
@@ -111,6 +111,7 @@ def _receipt_columns(of: SparkCells | PlainCells, receipt: Cell) -> dict[str, Ce
         "outcome_ms": outcome_ms,
         **_position_columns(of),
         "fast_path": receipt["fast_path"],
+        "recorded_ms": of.time_or(receipt["recorded_ms"], outcome_ms),
     }
 
 

@@ -49,7 +49,7 @@ LEDGER: Final = TableSpec(
     columns=_columns(
         ("client_id", "STRING", "whose session; empty for a record that named no client"),
         ("message_id", "STRING", "null for what happens to the session itself"),
-        ("time", "TIMESTAMP", "when the session noticed, or before that, a gateway sent the message (fast_sent), UTC"),
+        ("time", "TIMESTAMP", "when the client answered or a gateway sent (fast_sent), else when the session did it, UTC"),
         (
             "transition",
             "STRING",
@@ -143,17 +143,18 @@ RECEIPTS: Final = TableSpec(
         ("attempts", "INT", "how often it was sent"),
         ("accepted", "TIMESTAMP", "when Kafka took the message, UTC"),
         ("first_sent", "TIMESTAMP", "null = never sent"),
-        ("time", "TIMESTAMP", "when the outcome was known, UTC"),
+        ("time", "TIMESTAMP", "when the client answered, or the session ended the message (outcome_ms of the receipt), UTC"),
         ("latency_ms", "BIGINT", "time − accepted"),
         ("detail", "STRING", "for people"),
         ("outcome_ms", "BIGINT", "time as ms since 1970"),
         ("record_hash", "BIGINT", "xxhash64 of client id and value of the record"),
         *_POSITION,
         ("fast_path", "BOOLEAN", "whether a gateway sent it first, before the session had read it; null = of an older version"),
+        ("recorded_ms", "BIGINT", "when the session recorded the outcome: time of its micro-batch, ms since 1970"),
         ("date", "DATE", "day of time, UTC; the partition"),
     ),
     key=("client_id", "message_id", "outcome_ms", "record_hash"),
-    bounds=(CopyBound(column="outcome_ms"),),
+    bounds=(CopyBound(column="recorded_ms"),),
     cluster_by="message_id",
 )
 

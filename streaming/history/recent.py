@@ -48,17 +48,18 @@ def newest_messages(settings: "Settings", *, max_records: int, most: int, on_pro
         max_records: How many of the newest records are read.
         most: How many messages are returned.
     """
-    newest: dict[tuple[str, str], LedgerStep] = {}
+    newest: dict[tuple[str, str], tuple[int, LedgerStep]] = {}
     with reading(settings) as reader:
         ranges = reader.ranges([settings.topics.ledger], SourceLimits(max_records=max_records))
         for record in reader.records(ranges, on_progress):
             for row in plain_ledger_rows(record):
                 if (message_id := row["message_id"]) is not None:
-                    found = LedgerStep(message_id=message_id, step=ledger_step(row))
-                    before = newest.setdefault((message_id, found.step.client_id), found)
-                    if found.step.time_ms >= before.step.time_ms:
-                        newest[message_id, found.step.client_id] = found
-    steps = heapq.nlargest(most, newest.values(), key=lambda found: found.step.time_ms)
+                    # The session's order. A device may answer before a resend that the session records before the answer.
+                    found = row["batch_ms"], LedgerStep(message_id=message_id, step=ledger_step(row))
+                    before = newest.setdefault((message_id, row["client_id"]), found)
+                    if found[0] >= before[0]:
+                        newest[message_id, row["client_id"]] = found
+    steps = heapq.nlargest(most, (step for _, step in newest.values()), key=lambda found: found.step.time_ms)
     return RecentSteps(steps=tuple(steps), source=described(ranges))
 
 

@@ -69,7 +69,7 @@ def in_order(rows: MessageRows) -> list[TraceStep]:
     keyed += [((row["batch_ms"], 1, *_position(row), row["row_index"]), ledger_step(row)) for row in rows.ledger]
     keyed += [((row["died_ms"], 2, *_position(row), 0), _letter_step(row)) for row in rows.dead_letters]
     keyed += [
-        ((row["outcome_ms"], 3, *_position(row), 0), _receipt_step(row))
+        ((row["recorded_ms"], 3, *_position(row), 0), _receipt_step(row))
         for row in rows.receipts
         if row["client_id"] not in finished
     ]

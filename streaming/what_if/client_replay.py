@@ -369,7 +369,7 @@ class _Simulation:
         if connection is None or connection.connection_id != contact.connection_id or not packet_id:
             return None
         _count_refusal(self.run, timed.answer, contact.message_id)
-        return msgspec.structs.replace(timed.answer, connection_id=contact.connection_id, packet_id=packet_id)
+        return msgspec.structs.replace(timed.answer, connection_id=contact.connection_id, packet_id=packet_id, logged_ms=0)
 
     def _of_log(self, connection_id: int) -> int:
         return self._logged_as.get(connection_id, connection_id)

@@ -256,10 +256,25 @@ class Scenario:
         )
         return self
 
-    def puback(self, *packet_ids: int, reason_code: int = 0, connection_id: int | None = None, reason: str = "") -> Self:
+    def puback(
+        self,
+        *packet_ids: int,
+        reason_code: int = 0,
+        connection_id: int | None = None,
+        reason: str = "",
+        logged_ms: int = 0,
+    ) -> Self:
+        """logged_ms: when it was logged; 0 = the host does not say it."""
         for packet_id in packet_ids:
-            connection = connection_id or self.connection_id
-            self.handle(PubAckReceived(connection_id=connection, packet_id=packet_id, reason_code=reason_code, reason=reason))
+            self.handle(
+                PubAckReceived(
+                    connection_id=connection_id or self.connection_id,
+                    packet_id=packet_id,
+                    reason_code=reason_code,
+                    reason=reason,
+                    logged_ms=logged_ms,
+                )
+            )
         return self
 
     def fast_sent(
@@ -273,6 +288,7 @@ class Scenario:
         connection_id: int | None = None,
         sent_ms: int | None = None,
         explicit_id: bool = False,
+        logged_ms: int = 0,
         **fields: Any,
     ) -> Self:
         """The gateway has taken an offer. qos: with which it sends; the message's own is among the fields."""
@@ -287,6 +303,7 @@ class Scenario:
                 message=message(name, **given),
                 sent_ms=self.now_ms if sent_ms is None else sent_ms,
                 explicit_id=explicit_id,
+                logged_ms=logged_ms,
             )
         )
         return self
@@ -295,18 +312,26 @@ class Scenario:
         self.handle(FastPathClosed(connection_id=connection_id or self.connection_id))
         return self
 
-    def pubrec(self, *packet_ids: int, reason_code: int = 0, pubrel_sent: bool = False) -> Self:
+    def pubrec(self, *packet_ids: int, reason_code: int = 0, pubrel_sent: bool = False, logged_ms: int = 0) -> Self:
         for packet_id in packet_ids:
             self.handle(
                 PubRecReceived(
-                    connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code, pubrel_sent=pubrel_sent
+                    connection_id=self.connection_id,
+                    packet_id=packet_id,
+                    reason_code=reason_code,
+                    pubrel_sent=pubrel_sent,
+                    logged_ms=logged_ms,
                 )
             )
         return self
 
-    def pubcomp(self, *packet_ids: int, reason_code: int = 0) -> Self:
+    def pubcomp(self, *packet_ids: int, reason_code: int = 0, logged_ms: int = 0) -> Self:
         for packet_id in packet_ids:
-            self.handle(PubCompReceived(connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code))
+            self.handle(
+                PubCompReceived(
+                    connection_id=self.connection_id, packet_id=packet_id, reason_code=reason_code, logged_ms=logged_ms
+                )
+            )
         return self
 
     def publish(self, packet_id: int, name: str, *, dup: bool = False, connection_id: int | None = None, **fields: Any) -> Self:
@@ -325,9 +350,10 @@ class Scenario:
         )
         return self
 
-    def pubrel(self, *packet_ids: int, connection_id: int | None = None) -> Self:
+    def pubrel(self, *packet_ids: int, connection_id: int | None = None, logged_ms: int = 0) -> Self:
         for packet_id in packet_ids:
-            self.handle(PubRelReceived(connection_id=connection_id or self.connection_id, packet_id=packet_id))
+            connection = connection_id or self.connection_id
+            self.handle(PubRelReceived(connection_id=connection, packet_id=packet_id, logged_ms=logged_ms))
         return self
 
     def subscribe(

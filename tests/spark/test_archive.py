@@ -140,7 +140,14 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
         ),
     )
     told = receipt(
-        "m1", outcome="delivered", attempts=2, accepted_ms=T0, first_sent_ms=T0 + 300, outcome_ms=T0 + 900, fast_path=True
+        "m1",
+        outcome="delivered",
+        attempts=2,
+        accepted_ms=T0,
+        first_sent_ms=T0 + 300,
+        outcome_ms=T0 + 900,
+        fast_path=True,
+        recorded_ms=T0 + 1_500,
     )
     archive.append("receipts", "c1", told)
     archive.start()
@@ -163,7 +170,7 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
     assert (up.event_offset, up.content_type) == (None, "text/plain")
     (last_word,) = archive.rows(RECEIPTS)
     assert (last_word.message_id, last_word.outcome, last_word.attempts, last_word.latency_ms) == ("m1", "delivered", 2, 900)
-    assert last_word.fast_path is True
+    assert (last_word.fast_path, last_word.recorded_ms) == (True, T0 + 1_500)
 
 
 def test_copies_of_a_re_executed_engine_micro_batch_are_one_row(archive: Archive) -> None:

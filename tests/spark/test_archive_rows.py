@@ -58,7 +58,8 @@ LEDGERS = [
 ]
 RECEIPT = Receipt(
     message_id="m", client_id="c1", outcome=Outcome.DELIVERED, reason_code=0, attempts=2, accepted_ms=T0, first_sent_ms=T0 + 1,
-    outcome_ms=T0 + 5, detail="", final=True, destinations=("client:b",), deaths=1, correlation_data=b"\x00", fast_path=True,
+    outcome_ms=T0 + 5, recorded_ms=T0 + 9,
+    detail="", final=True, destinations=("client:b",), deaths=1, correlation_data=b"\x00", fast_path=True,
     traceparent=None,
 )  # fmt: skip
 

@@ -35,7 +35,7 @@ def test_acknowledgements_do_not_wait_behind_a_backlog_of_messages(pipeline) -> 
     pipeline.start()
 
     receipts = pipeline.read(topics.receipts, CLIENTS * IN_FLIGHT)
-    last_ms = max(msgspec.json.decode(record.value)["outcome_ms"] for record in receipts)
+    last_ms = max(msgspec.json.decode(record.value)["recorded_ms"] for record in receipts)
     # What that micro-batch and those before it wrote to the ledger is in Kafka when a later one has begun to write.
     pipeline.await_batches(1)
     ledger = read_topic(pipeline.bootstrap_servers, topics.ledger)

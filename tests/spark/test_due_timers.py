@@ -79,7 +79,7 @@ def receipts(pipeline: Pipeline) -> dict[int, dict[bytes, ReadRecord]]:
     """Returns receipts by the time of their micro-batch and by client."""
     found: dict[int, dict[bytes, ReadRecord]] = defaultdict(dict)
     for record in read_topic(pipeline.bootstrap_servers, pipeline.settings.topics.receipts):
-        found[json.loads(record.value or b"")["outcome_ms"]][record.key or b""] = record
+        found[json.loads(record.value or b"")["recorded_ms"]][record.key or b""] = record
     return dict(found)
 
 
@@ -112,8 +112,8 @@ def test_a_micro_batch_that_is_executed_again_calls_the_same_sessions(pipeline: 
     wait_until(lambda: again.committed() >= number, "the micro-batch is executed again", check=again.check)
     again.close()
     records = read_topic(pipeline.bootstrap_servers, pipeline.settings.topics.receipts)
-    times = [(json.loads(record.value or b"")["outcome_ms"], record) for record in records]
-    repeated = [record for outcome_ms, record in times if outcome_ms == first_ms]
+    times = [(json.loads(record.value or b"")["recorded_ms"], record) for record in records]
+    repeated = [record for recorded_ms, record in times if recorded_ms == first_ms]
     assert len(repeated) == 2 * len(written[first_ms])
     assert {(record.key, record.value) for record in repeated} == {
         (record.key, record.value) for record in written[first_ms].values()

@@ -287,6 +287,7 @@ def test_a_receipt_tells_the_times_and_the_attempts() -> None:
         accepted_ms=accepted_ms,
         first_sent_ms=first_sent_ms,
         outcome_ms=s.now_ms,
+        recorded_ms=s.now_ms,
         detail="",
         final=True,
         destinations=(),

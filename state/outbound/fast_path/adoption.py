@@ -125,7 +125,7 @@ def _enter(
         time_ms=sent_ms,
     )
     if event.qos == QoS.AT_MOST_ONCE:  # step 5
-        activation.finish(delivery, Outcome.SENT)
+        activation.finish(delivery, Outcome.SENT, logged_ms=event.logged_ms)
     elif connection is None:
         give_attempt_back(outbound, event.packet_id, event.connection_id)
 

@@ -267,7 +267,7 @@ def test_an_answer_has_the_outcome_of_a_puback_with_its_reason_code(sides: tuple
 
 
 def test_the_receipts_are_the_same(sides: tuple[AtGateway, BehindBroker]) -> None:
-    times = {"accepted_ms", "first_sent_ms", "outcome_ms"}
+    times = {"accepted_ms", "first_sent_ms", "outcome_ms", "recorded_ms"}
     for message_id in EXPECTED:
         at_gateway, behind_broker = ([_without(one.receipt, times) for one in side.of(message_id, SendReceipt)] for side in sides)
         assert behind_broker == at_gateway

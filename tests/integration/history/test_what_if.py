@@ -39,7 +39,7 @@ def send(producer: KafkaProducer, client_id: str, number: int, *, qos: int = 1) 
 
 
 def outcomes(up: UpProcess, count: int) -> tuple[dict[str, str], int]:
-    """Returns the outcomes of so many messages, and when the last one was known."""
+    """Returns the outcomes of so many messages, and when the last one was recorded."""
     found: dict[str, str] = {}
     newest_ms = 0
     consumer = KafkaConsumer("inflight.receipts", bootstrap_servers=up.kafka, auto_offset_reset="earliest")
@@ -49,7 +49,7 @@ def outcomes(up: UpProcess, count: int) -> tuple[dict[str, str], int]:
         for records in consumer.poll(timeout_ms=200).values():
             for receipt in (json.loads(record.value) for record in records):
                 found[receipt["message_id"]] = receipt["outcome"]
-                newest_ms = max(newest_ms, receipt["outcome_ms"])
+                newest_ms = max(newest_ms, receipt["recorded_ms"])
         return len(found) == count
 
     wait_until(all_read, lambda: f"{count} receipts: {found}")

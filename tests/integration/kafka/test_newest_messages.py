@@ -13,15 +13,17 @@ from tests.support.shared import SharedKafka
 T0 = 1_700_000_000_000
 
 
-def row(message_id: str | None, transition: str, time_ms: int) -> LedgerRow:
-    return LedgerRow(client_id="pump", batch_ms=T0, transition=transition, time_ms=T0 + time_ms, message_id=message_id)
+def row(message_id: str | None, transition: str, batch_ms: int, time_ms: int | None = None) -> LedgerRow:
+    """time_ms: None = that of the micro-batch."""
+    at_ms = T0 + (batch_ms if time_ms is None else time_ms)
+    return LedgerRow(client_id="pump", batch_ms=T0 + batch_ms, transition=transition, time_ms=at_ms, message_id=message_id)
 
 
 def test_the_newest_messages_come_first_with_their_last_step(kafka: SharedKafka) -> None:
     settings = Settings(kafka={"bootstrap_servers": kafka.bootstrap_servers}, topics={"prefix": f"newest-{uuid.uuid4().hex[:8]}"})
     create_topics(kafka.bootstrap_servers, settings.topics.ledger, partitions=2)
     records = [
-        [row("old", "sent", 0), row("old", "finished", 5)],
+        [row("old", "sent", 0), row("old", "resent", 6), row("old", "finished", 7, 5)],
         [row("new", "queued", 3), row(None, "connected", 9)],
         [row("new", "sent", 8)],
         [row("older", "finished", 1)],

@@ -13,6 +13,8 @@ from prometheus_client import CollectorRegistry
 
 from inflight import Producer
 from inflight.demo.up import UpProcess
+from state.events import PubAckReceived, PubCompReceived
+from state.records.events import decode_events
 from state.records.leases import decode_lease
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_device import PahoDevice
@@ -80,6 +82,23 @@ def test_the_receipt_of_a_fast_message_says_that_it_was_fast(up: SharedUp, qos: 
         assert transitions[-1] == "finished"
         assert "sent" not in transitions
     assert len([message for message in device.messages if message.payload == message_id.encode()]) == 1
+
+
+@pytest.mark.parametrize("qos", [1, 2])
+def test_a_receipt_has_the_time_at_which_the_answer_was_logged(up: SharedUp, qos: int) -> None:
+    client_id = f"timed-{qos}"
+    with PahoDevice(up, client_id, paho.MQTTv5) as device, backend(up) as producer:  # type: ignore[arg-type]
+        for _ in range(5):  # the first one goes by a micro-batch
+            message_id = send(producer, client_id, qos)
+            arrived(device, message_id)
+            (receipt,) = await_receipts(up, message_id)
+            records = [record for record in read_topic(up.kafka, "inflight.events") if record.key == client_id.encode()]
+            answers = {PubAckReceived, PubCompReceived}
+            logged = [record for record in records if answers & {type(event) for event in decode_events(record.value or b"")}]
+            assert receipt["outcome_ms"] == logged[-1].timestamp_ms
+            (finished,) = [row for row in ledger_of(up, message_id) if row["transition"] == "finished"]
+            assert (finished["time_ms"], finished["batch_ms"]) == (receipt["outcome_ms"], receipt["recorded_ms"])
+            assert receipt["accepted_ms"] <= receipt["first_sent_ms"] <= receipt["outcome_ms"] <= receipt["recorded_ms"]
 
 
 def test_messages_that_wait_in_the_queue_return_to_the_fast_path(up: SharedUp) -> None:

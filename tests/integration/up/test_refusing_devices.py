@@ -136,9 +136,9 @@ def test_0x80_is_answered_at_once_up_to_the_delivery_limit(up: SharedUp, produce
             told = ["next attempt at once"] * (DELIVERY_LIMIT - 1) + ["it was the last attempt"]
             assert [row["detail"] for row in refused] == told
             # At once: in the activation that got to know of the refusal.
-            assert [row["time_ms"] for row in sent[1:]] == [row["time_ms"] for row in refused[:-1]]
+            assert [row["batch_ms"] for row in sent[1:]] == [row["batch_ms"] for row in refused[:-1]]
             (end,) = rows_of(rows, "finished")
-            assert (end["outcome"], end["time_ms"]) == ("delivery_limit", refused[-1]["time_ms"])
+            assert (end["outcome"], end["batch_ms"]) == ("delivery_limit", refused[-1]["batch_ms"])
 
             letter = dead_letter(up, f"bad-{qos}")
             assert (letter["x-first-death-reason"], letter["x-first-death-queue"]) == ("delivery_limit", f"broken-{qos}")

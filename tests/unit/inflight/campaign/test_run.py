@@ -106,6 +106,7 @@ def receipt(client_id: str, outcome: Outcome, outcome_ms: int = 1) -> Receipt:
         accepted_ms=0,
         first_sent_ms=None,
         outcome_ms=outcome_ms,
+        recorded_ms=outcome_ms,
         detail="",
         final=True,
         destinations=(),

@@ -15,7 +15,7 @@ from state.records.receipts import Receipt
 def record(client_id: str, message_id: str, outcome: Outcome = Outcome.DELIVERED) -> Any:
     receipt = Receipt(
         message_id=message_id, client_id=client_id, outcome=outcome, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
-        outcome_ms=3, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
+        outcome_ms=3, recorded_ms=4, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
         traceparent=None,
     )  # fmt: skip
     value = msgspec.json.encode(receipt)

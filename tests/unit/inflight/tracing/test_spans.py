@@ -15,8 +15,8 @@ TRACE_ID, PARENT_ID = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 TRACE = f"00-{TRACE_ID}-{PARENT_ID}-01"
 RECEIPT = Receipt(
     message_id="m", client_id="lamp", outcome=Outcome.DELIVERED, reason_code=0, attempts=2, accepted_ms=1_000,
-    first_sent_ms=1_300, outcome_ms=1_900, detail="", final=True, destinations=(), deaths=0, correlation_data=None,
-    fast_path=True, traceparent=TRACE,
+    first_sent_ms=1_300, outcome_ms=1_900, recorded_ms=2_500, detail="", final=True, destinations=(), deaths=0,
+    correlation_data=None, fast_path=True, traceparent=TRACE,
 )  # fmt: skip
 
 
@@ -38,7 +38,7 @@ def test_a_copy_of_a_receipt_has_the_same_ids_and_another_one_has_not() -> None:
     ids = {span.span_id for span in spans_of(RECEIPT)}
     assert len(ids) == 3
     assert {span.span_id for span in spans_of(changed(detail="a copy"))} == ids
-    others = changed(client_id="lamp-2"), changed(message_id="n"), changed(deaths=1), changed(outcome_ms=1_901)
+    others = changed(client_id="lamp-2"), changed(message_id="n"), changed(deaths=1), changed(recorded_ms=2_501)
     assert all(not ids & {span.span_id for span in spans_of(other)} for other in others)
 
 

@@ -25,8 +25,8 @@ def test_a_message_gets_its_receipt_too() -> None:
     assert tuple(others) == refuse_event(MESSAGE, client_id="c", detail="why", now_ms=NOW)
     receipt = Receipt(
         message_id="m", client_id="c", outcome=Outcome.INVALID, reason_code=0, attempts=0, accepted_ms=5, first_sent_ms=None,
-        outcome_ms=NOW, detail="why", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
-        traceparent=None,
+        outcome_ms=NOW, recorded_ms=NOW, detail="why", final=True, destinations=(), deaths=0, correlation_data=None,
+        fast_path=False, traceparent=None,
     )  # fmt: skip
     assert command == SendReceipt(receipt=receipt)
 

@@ -15,7 +15,7 @@ from state.records.settings import RecordLimits, Topics
 SCHEMA = Path(__file__).parents[4] / "docs" / "reference" / "receipt.schema.json"
 RECEIPT = Receipt(
     message_id="m", client_id="lamp", outcome=Outcome.DELIVERED, reason_code=0, attempts=1, accepted_ms=1, first_sent_ms=2,
-    outcome_ms=3, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
+    outcome_ms=3, recorded_ms=4, detail="", final=True, destinations=(), deaths=0, correlation_data=None, fast_path=False,
     traceparent=None,
 )  # fmt: skip
 
@@ -40,12 +40,13 @@ def test_a_receipt_names_the_dead_letter_topic_of_the_engine() -> None:
     assert receipt.destinations == ("client:app", "topic:inflight.dead-letters")
 
 
-def test_a_receipt_from_before_there_was_a_fast_path_is_read() -> None:
+def test_a_receipt_of_an_older_version_is_read() -> None:
     (record,) = records_of(RECEIPT)
     fields = json.loads(record.value or b"")
-    del fields["fast_path"]
+    del fields["fast_path"], fields["recorded_ms"]
     (older,) = decode_receipts(json.dumps(fields).encode())
     assert (older.message_id, older.outcome, older.fast_path) == (RECEIPT.message_id, RECEIPT.outcome, False)
+    assert older.recorded_ms == older.outcome_ms == 3
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b"[]", b"[[]]", b"[{}]", b'{"outcome": "teleported"}'])

@@ -22,7 +22,7 @@ def test_the_types_of_the_ledger_are_those_of_its_rows() -> None:
 def test_of_receipts_and_deaths_the_archive_reads_a_part() -> None:
     assert rows._RECEIPT == (
         "struct<message_id: string, client_id: string, outcome: string, reason_code: int, attempts: int, accepted_ms: bigint, "
-        "first_sent_ms: bigint, outcome_ms: bigint, detail: string, fast_path: boolean>"
+        "first_sent_ms: bigint, outcome_ms: bigint, recorded_ms: bigint, detail: string, fast_path: boolean>"
     )
     assert cells._DEATHS == "array<struct<queue: string, reason: string, count: int, time: bigint>>"
 

@@ -41,8 +41,8 @@ def test_steps_are_ordered_by_micro_batch_record_and_row() -> None:
 def test_a_trace_begins_with_the_record_and_omits_a_redundant_receipt() -> None:
     submitted = {"client_id": "c", "time_ms": T0, "kafka_topic": "messages", "kafka_partition": 3, "kafka_offset": 9}
     receipt = {
-        "client_id": "c", "outcome": "delivered", "outcome_ms": T0 + 5, "reason_code": 0, "attempts": 2, "detail": "",
-        "kafka_partition": 0, "kafka_offset": 0,
+        "client_id": "c", "outcome": "delivered", "outcome_ms": T0 + 1, "recorded_ms": T0 + 5, "reason_code": 0, "attempts": 2,
+        "detail": "", "kafka_partition": 0, "kafka_offset": 0,
     }  # fmt: skip
     open_ = in_order(MessageRows(ledger=[ledger_row("sent")], receipts=[receipt], submitted=[submitted]))
     assert [step.step for step in open_] == ["submitted", "sent", "receipt"]

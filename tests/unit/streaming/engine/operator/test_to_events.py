@@ -8,8 +8,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from state.errors import UnreadableRecord
-from state.events import ClientConnected, MessageRefused, MessageSubmitted, PubAckReceived, PublishReceived, PubRecReceived
-from state.model import Message, Position
+from state.events import (
+    Acknowledgement,
+    ClientConnected,
+    FastSent,
+    MessageRefused,
+    MessageSubmitted,
+    PubAckReceived,
+    PubCompReceived,
+    PublishReceived,
+    PubRecReceived,
+    PubRelReceived,
+)
+from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
 from state.records.record import Header
 from state.records.settings import RecordLimits
@@ -28,8 +39,8 @@ def message_record(*headers: tuple[str, bytes | None], value: bytes | None = b"p
     return SourceRecord(source=MESSAGES, partition=2, offset=7, timestamp_ms=timestamp_ms, headers=pairs, value=value)
 
 
-def event_record(value: bytes | None) -> SourceRecord:
-    return SourceRecord(source=EVENTS, partition=1, offset=5, timestamp_ms=SENT, value=value)
+def event_record(value: bytes | None, *, timestamp_ms: int = SENT) -> SourceRecord:
+    return SourceRecord(source=EVENTS, partition=1, offset=5, timestamp_ms=timestamp_ms, value=value)
 
 
 def submitted(*headers: tuple[str, bytes | None], **fields) -> Message:
@@ -90,15 +101,26 @@ def test_any_record_of_messages_is_an_event(headers, value: bytes | None, timest
     assert (event,) == tuple(to_events(record, SETTINGS, now_ms=NOW))
 
 
-def test_an_event_of_a_gateway_is_decoded() -> None:
-    event = PubAckReceived(connection_id=3, packet_id=9)
-    assert to_events(event_record(encode_event(event)), SETTINGS, now_ms=NOW) == [event]
+@pytest.mark.parametrize("kind", [PubAckReceived, PubRecReceived, PubCompReceived, PubRelReceived])
+@pytest.mark.parametrize(("timestamp_ms", "logged_ms"), [(SENT, SENT), (-1, NOW), (NOW + 1, NOW)])
+def test_an_answer_has_the_time_of_its_record_but_never_a_later_one(
+    kind: type[Acknowledgement], timestamp_ms: int, logged_ms: int
+) -> None:
+    record = event_record(encode_event(kind(connection_id=3, packet_id=9)), timestamp_ms=timestamp_ms)
+    assert to_events(record, SETTINGS, now_ms=NOW) == [kind(connection_id=3, packet_id=9, logged_ms=logged_ms)]
+
+
+def test_a_fast_send_has_the_time_of_its_record_and_that_of_its_message() -> None:
+    message = Message(message_id="m", topic="t", payload=b"p", accepted_ms=SENT - 2)
+    event = FastSent(connection_id=3, position=Position(0, 1), previous=0, packet_id=0, qos=QoS(0), message=message, sent_ms=SENT)
+    (decoded,) = to_events(event_record(encode_event(event)), SETTINGS, now_ms=NOW)
+    assert decoded == msgspec.structs.replace(event, logged_ms=SENT)
 
 
 def test_a_record_with_several_acknowledgements_is_as_many_events() -> None:
     events = [PubRecReceived(connection_id=3, packet_id=9, pubrel_sent=True), PubAckReceived(connection_id=3, packet_id=8)]
     record = event_record(joined([encode_event(event) for event in events]))
-    assert to_events(record, SETTINGS, now_ms=NOW) == events
+    assert to_events(record, SETTINGS, now_ms=NOW) == [msgspec.structs.replace(event, logged_ms=SENT) for event in events]
 
 
 def test_a_publication_gets_its_id_from_its_position() -> None:

@@ -36,7 +36,8 @@ def ledger(*message_ids: str | None, offset: int = 7, client_id: str = "c1") -> 
 def receipt(message_id: str) -> FakeRecord:
     value = Receipt(
         message_id=message_id, client_id="c1", outcome=Outcome.DELIVERED, reason_code=0, attempts=2, accepted_ms=T0,
-        first_sent_ms=T0, outcome_ms=T0 + 5, detail="", final=True, destinations=(), deaths=0, correlation_data=b"\x00",
+        first_sent_ms=T0, outcome_ms=T0 + 5, recorded_ms=T0 + 5,
+        detail="", final=True, destinations=(), deaths=0, correlation_data=b"\x00",
         fast_path=False,
         traceparent=None,
     )  # fmt: skip
