@@ -6,6 +6,7 @@ KAFKA is `host:port`; PREFIX is topics.prefix. The first part needs routing.enab
 """
 
 import sys
+from uuid import uuid4
 
 from inflight import Producer, SendFailed, SomeSendsFailed
 
@@ -19,9 +20,9 @@ with Producer(KAFKA, **topics) as producer:
     print("published", published.message_id)
 
     # Each of these gets it, whatever it subscribes to.
-    missing = LAMPS
+    missing, message_id = LAMPS, str(uuid4())
     try:
-        producer.send_many(missing, "commands/switch", b"off", qos=2, message_id="night-2026-11-26")
+        producer.send_many(missing, "commands/switch", b"off", qos=2, message_id=message_id)
         missing = []
     except SomeSendsFailed as failure:  # the others have it: try again later, with the same id
         missing = [outcome.client_id for outcome in failure.outcomes if isinstance(outcome, SendFailed)]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from state.commands import Transition
+from state.model import Outcome
 from streaming.history.sources.kafka_rows import REPLAYED
 from streaming.history.times import shown_utc
 from streaming.history.trace import DEAD_LETTER, PUBLISHED, RECEIPT, SUBMITTED, TraceStep
@@ -57,7 +58,7 @@ _PLACES = {
     **{step.value: Whereabouts.QUEUE for step in _QUEUED},
     **{step.value: Whereabouts.WIRE for step in _SENT},
 }
-"""The other steps do not move a message."""
+"""The other steps do not move a message. Nor does the end of a repetition that the session has dropped (`_is_repetition`)."""
 
 
 def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
@@ -69,11 +70,21 @@ def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
         steps: Oldest first.
     """
     newest: dict[str, TraceStep] = {}
+    taken: dict[str, TraceStep] = {}
+    """The newest steps without the records of backends: one of a repetition is over with the repetition."""
+    dropped: dict[str, list[TraceStep]] = {}
     for step in steps:
-        if step.step in _PLACES:
+        if step.step not in _PLACES:
+            continue
+        if _is_repetition(step):
+            dropped.setdefault(step.client_id, []).append(step)
+            newest[step.client_id] = taken.get(step.client_id, step)
+        else:
             newest[step.client_id] = step
+            if step.step != SUBMITTED:
+                taken[step.client_id] = step
     dead = {step.client_id for step in steps if step.step == DEAD_LETTER}
-    found = [_fate(step, is_dead=client_id in dead) for client_id, step in newest.items()]
+    found = [_fate(step, is_dead=client_id in dead, dropped=dropped.get(client_id, ())) for client_id, step in newest.items()]
     if not found and (published := [step for step in steps if step.step == PUBLISHED]):
         at = shown_utc(published[-1].time_ms)
         sentence = f"was published at {at}, and no client has it: nobody subscribed to its topic, or no matcher has read it yet"
@@ -81,7 +92,18 @@ def fates(steps: Sequence[TraceStep]) -> list[MessageFate]:
     return found
 
 
-def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
+def _is_repetition(step: TraceStep) -> bool:
+    return step.step == Transition.FINISHED and step.outcome == Outcome.DUPLICATE
+
+
+def _fate(step: TraceStep, *, is_dead: bool, dropped: Sequence[TraceStep]) -> MessageFate:
+    """Returns the fate of a message.
+
+    Args:
+        step: The newest one of the message itself; the end of a repetition if nothing else is known.
+        is_dead: It has a dead letter.
+        dropped: The ends of its repetitions.
+    """
     whereabouts, client = _PLACES[step.step], step.client_id
     at = shown_utc(step.time_ms)
     match whereabouts:
@@ -101,4 +123,9 @@ def _fate(step: TraceStep, *, is_dead: bool) -> MessageFate:
             sentence = f"ended as {step.outcome} for {client} at {at}"
             if is_dead and step.outcome not in ("delivered", "sent"):
                 sentence += "; it is a dead letter"
+    if _is_repetition(step):
+        sentence = f"was dropped for {client} at {at}: the session had taken a message with this id before"
+    elif dropped:
+        what = "a repetition of it was" if len(dropped) == 1 else f"{len(dropped)} repetitions of it were"
+        sentence += f"; {what} dropped, at {shown_utc(dropped[-1].time_ms)}"
     return MessageFate(client_id=client, whereabouts=whereabouts, sentence=sentence)

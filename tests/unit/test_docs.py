@@ -233,6 +233,24 @@ def test_no_sentence_for_newcomers_has_more_than_thirty_words(page: str) -> None
     assert [sentence for sentence in sentences(TEXTS[page]) if len(re.findall(r"[\w'’-]+", sentence)) > MOST_WORDS] == []
 
 
+FIXED_ID = re.compile(r"""--message-id[ =](?![$"{])\S|message_id=f?["'][^"'{]+["'](?!\w)|"message-id", b"[^"]*\"""")
+"""A message id that is the same each time a reader pastes it: its second message is dropped as a repetition."""
+
+
+@pytest.mark.parametrize("page", [*FOR_NEWCOMERS, *(name for name in TEXTS if name.startswith("examples/"))])
+def test_what_people_paste_twice_has_no_fixed_message_id(page: str) -> None:
+    pasted = TEXTS[page] if page.endswith(".py") else "\n".join(re.findall(r"^```.*?^```", TEXTS[page], re.DOTALL | re.MULTILINE))
+    assert FIXED_ID.findall(pasted.replace('message_id="…"', "")) == []
+
+
+@pytest.mark.parametrize(
+    "line", ["send a t --message-id job-1", 'send("a", "t", b"x", message_id="job-2")', '("message-id", b"job-3")']
+)
+def test_a_fixed_message_id_would_be_found(line: str) -> None:
+    assert FIXED_ID.search(line)
+    assert not FIXED_ID.search('send a t --message-id $id; send(message_id=name); send(message_id=f"job-{number}")')
+
+
 def test_a_docstring_begins_with_a_verb_or_its_subject() -> None:
     """A beginning such as "Of" or "What" makes a reader look for the sentence to which it belongs."""
     beginning = re.compile(r'"""(?:Of|Also|Than|Who|Whom|What|Which|That) ')

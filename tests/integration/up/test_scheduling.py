@@ -31,16 +31,17 @@ def run(up: SharedUp, command: str) -> str:
 
 
 def test_the_commands_of_the_page_do_what_it_says(up: SharedUp, backend: Backend) -> None:
-    later, first, newest, reboot, cancel, trace = re.findall(r"^inflight (.*)$", PAGE_TEXT, flags=re.MULTILINE)
+    lines = re.findall(r"^(?:id=\$\()?inflight (.*?)\)?$", PAGE_TEXT, flags=re.MULTILINE)
+    later, first, newest, reboot, cancel, trace = lines
     with WireDevice(up.mqtt, "boiler-1", 5, expiry_s=600):
         pass
     began = time.monotonic()
     later_id = run(up, later)
     replaced_id = run(up, first)
     newest_id = run(up, newest)
-    assert run(up, reboot) == "reboot-1"
-    assert "inflight trace reboot-1" in run(up, cancel)
-    assert backend.outcomes([replaced_id, "reboot-1"]) == ["replaced", "cancelled"]
+    reboot_id = run(up, reboot)
+    assert f"inflight trace {reboot_id}" in run(up, cancel.replace("$id", reboot_id))
+    assert backend.outcomes([replaced_id, reboot_id]) == ["replaced", "cancelled"]
     with WireDevice(up.mqtt, "boiler-1", 5, expiry_s=600) as device:
         received = []
         for _ in range(2):
@@ -50,7 +51,7 @@ def test_the_commands_of_the_page_do_what_it_says(up: SharedUp, backend: Backend
     assert received == [b"21", b"check the valve"]
     assert time.monotonic() - began >= 5
     assert backend.outcomes([newest_id, later_id]) == ["delivered", "delivered"]
-    shown = run(up, trace)
+    shown = run(up, trace.replace("$id", reboot_id))
     assert "cancelled" in shown
 
 

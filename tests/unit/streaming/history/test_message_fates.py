@@ -48,6 +48,23 @@ def test_a_message_that_ended_says_as_what_for_each_client() -> None:
     assert not any(fate.whereabouts.is_with_session for fate in fates(steps))
 
 
+def test_a_dropped_repetition_leaves_the_message_where_it_is() -> None:
+    took, again = [step("submitted"), step("accepted"), step("sent")], [step("submitted"), step("finished", outcome="duplicate")]
+    (fate,) = fates([*took, step("finished", outcome="delivered"), *again])
+    assert fate.sentence == f"ended as delivered for gate-1 at {AT}; a repetition of it was dropped, at {AT}"
+    (fate,) = fates([*took, *again, *again])
+    assert fate.sentence.startswith(f"was sent to gate-1 at {AT} and is not acknowledged yet; 2 repetitions of it were dropped")
+    assert fate.whereabouts is Whereabouts.WIRE
+    (fate,) = fates([*took, *again, step("submitted")])
+    assert fate.whereabouts is Whereabouts.UNREAD, "nobody knows yet whether it is a repetition"
+
+
+def test_a_repetition_of_what_is_forgotten_says_why_it_was_dropped() -> None:
+    (fate,) = fates([step("submitted"), step("finished", outcome="duplicate")])
+    assert fate.sentence == f"was dropped for gate-1 at {AT}: the session had taken a message with this id before"
+    assert fate.whereabouts is Whereabouts.ENDED
+
+
 def test_a_publication_that_nobody_got_says_so() -> None:
     (fate,) = fates([step("published", "pump")])
     assert fate.client_id == ""
