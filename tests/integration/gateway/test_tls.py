@@ -128,8 +128,11 @@ def test_the_example_of_a_tls_device_runs(authority: Authority, tmp_path: Path) 
             device.stdin.write("right\n")
             device.stdin.close()
             assert device.stdout.readline() == "connected: Success\n"
-            running.kafka.command("pump-7", SendPublish, packet_id=1, topic="cmd/reboot", payload=b"now", qos=QoS(1))
-            assert device.stdout.readline() == "cmd/reboot now\n"
+            for number in (1, 2, 3):
+                payload = b"%d" % number
+                running.kafka.command("pump-7", SendPublish, packet_id=number, topic="cmd/reboot", payload=payload, qos=QoS(1))
+                assert device.stdout.readline() == f"cmd/reboot {number}\n"
+            assert device.poll() is None
             device.terminate()
 
 

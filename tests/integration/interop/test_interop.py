@@ -102,8 +102,10 @@ def test_the_example_of_a_device_in_javascript_runs(up: UpProcess) -> None:
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as device:
         assert device.stdout is not None
         assert device.stdout.readline() == "connected\n"
-        inflight_send(up, "example-js", "cmd/js", "now", qos=2)
-        assert device.stdout.readline() == "cmd/js now (QoS 2)\n"
+        for qos in (0, 1, 2):
+            inflight_send(up, "example-js", "cmd/js", "now", qos=qos)
+            assert device.stdout.readline() == f"cmd/js now (QoS {qos})\n"
+        assert device.poll() is None
         device.terminate()
 
 

@@ -40,12 +40,16 @@ def device(up: SharedUp, client_id: str, topic_filter: str) -> Iterator[paho.Cli
 
 @contextmanager
 def answering(up: SharedUp, level: int) -> Iterator[None]:
+    """The example of an answering device, which must not end by itself."""
     command = [sys.executable, EXAMPLES / "answering_device.py", up.mqtt[0], str(up.mqtt[1]), str(level)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        yield
-        process.terminate()
+        try:
+            yield
+            assert process.poll() is None, "it has ended by itself"
+        finally:
+            process.terminate()
 
 
 def publish(client: paho.Client, topic: str, *payloads: bytes) -> None:
@@ -145,6 +149,12 @@ def test_the_examples_of_a_backend_run(up: SharedUp, monkeypatch: pytest.MonkeyP
         said = capsys.readouterr().out.splitlines()
         assert said[:2] == ["MQTT 5 says 21.5", "MQTT 3.1.1 says 21.5"]
         assert said[2].startswith("no answer: ")
+        with Producer(up.kafka) as producer:
+            for level in (5, 4):
+                asked = f"answering-{level}", "thermostat/get", b"target"
+                producer.send(f"answering-{level}", "thermostat/news", b"asks for nothing")
+                answers = [producer.request(*asked, id_in_topic=level == 4, timeout_s=DEADLINE_S) for _ in range(3)]
+                assert [answer.payload for answer in answers] == [b"21.5"] * 3
         publish(lamp, "meter/7/reading", b"41.2", b"last")
     run_example("uplink.py", up, monkeypatch)
     assert capsys.readouterr().out.splitlines() == ["lamp-1 meter/7/reading 41.2", "lamp-1 meter/7/reading last"]
