@@ -21,8 +21,7 @@ from delta.tables import DeltaTable
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-PARTITION: Final = "date"
-"""The column by which every table is partitioned: the UTC day."""
+from sinks.delta.spec import PARTITION, TableSpec
 
 ROWS_PER_FILE: Final = 250_000
 """A micro-batch of up to this many rows is one file, written by one task. The other cores are left to the sessions."""
@@ -32,50 +31,6 @@ TABLE_PROPERTIES: Final = {
     "delta.deletedFileRetentionDuration": "interval 1 day",
     "delta.logRetentionDuration": "interval 7 days",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnSpec:
-    """A column.
-
-    Attributes:
-        sql_type: As in DDL.
-        comment: Its meaning, unit included; stored in the table.
-    """
-
-    name: str
-    sql_type: str
-    comment: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyBound:
-    """Copies of a row have values of `column` that differ by at most `slack`, in the column's unit. Null says nothing."""
-
-    column: str
-    slack: int = 0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableSpec:
-    """A table, whose last column is `date`.
-
-    Attributes:
-        key: Columns that are equal in copies of a row and in no other rows.
-        bounds: A copy that is already in the table lies within one of them.
-        cluster_by: The column by which people look rows up; rows are sorted by it within a file.
-    """
-
-    name: str
-    comment: str
-    columns: tuple[ColumnSpec, ...]
-    key: tuple[str, ...]
-    bounds: tuple[CopyBound, ...]
-    cluster_by: str
-
-    @property
-    def column_names(self) -> list[str]:
-        return [column.name for column in self.columns]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

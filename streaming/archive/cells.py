@@ -1,6 +1,6 @@
-"""The values of a Kafka record, in two forms: Spark's columns for the archive, plain values for questions without Spark.
+"""The values of a Kafka record without Spark. streaming/archive/spark_cells.py has the same values as Spark's columns.
 
-streaming/archive/rows.py makes rows of them and does not know which form they have. Both forms give equal values.
+streaming/archive/rows.py says which columns are made of them and does not know which form they have. Both give equal values.
 """
 
 import base64
@@ -12,13 +12,10 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol, TypeAlias
 
 import msgspec
-from pyspark.sql import Column
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from state.errors import UNDECODABLE
 from state.records.dead_letters import DeathJson
 from state.records.record import position
-from streaming.archive.spark_types import spark_types, struct_of
 
 Cell: TypeAlias = Any
 """A Column, or the value itself; null is None."""
@@ -26,7 +23,6 @@ Cell: TypeAlias = Any
 LATEST_MS: Final = 4_102_444_800_000
 """The year 2100. A table cannot hold every number that somebody writes into a record, so later times count as none."""
 
-_DEATHS: Final = f"array<{struct_of(spark_types(DeathJson, 'queue', 'reason', 'count', 'time'))}>"
 _INTEGER: Final = re.compile(r"[\x00-\x20]*([+-]?)(?=[0-9])0*([0-9]{0,19})[\x00-\x20]*")
 """At most as many digits as the largest number has: Python reads no number of 5,000 digits."""
 _BITS: Final = {"int": 31, "bigint": 63}
@@ -55,62 +51,6 @@ class KafkaRecord(Protocol):
     key: bytes | None
     value: bytes | None
     headers: Any
-
-
-class SparkCells:
-    """Columns of a DataFrame that Kafka's source has read. Text is UTF-8 with U+FFFD for what is not; null stays null.
-
-    time, time_ms: when the record was written. key: as text. payload: the value, a null one as no bytes.
-    """
-
-    def __init__(self) -> None:
-        self.topic: Cell = F.col("topic")
-        self.partition: Cell = F.col("partition")
-        self.offset: Cell = F.col("offset")
-        self.time: Cell = F.col("timestamp")
-        self.time_ms: Cell = F.unix_millis("timestamp")
-        self.key, self.value = self.text(F.col("key")), self.text(F.col("value"))
-        self.payload: Cell = F.coalesce(F.col("value"), F.lit(b""))
-        self.headers: Cell = F.col("headers")
-
-    def text(self, binary: Column) -> Cell:
-        return F.make_valid_utf8(binary.cast("string"))
-
-    def raw_header(self, name: str) -> Cell:
-        """Returns the last header of that name, as bytes."""
-        return F.try_element_at(F.filter("headers", lambda header: header["key"] == name), F.lit(-1))["value"]
-
-    def header(self, name: str) -> Cell:
-        return self.text(self.raw_header(name))
-
-    def integer(self, text: Column, sql_type: str) -> Cell:
-        """Returns null for what is no whole number of this type, whatever spark.sql.ansi.enabled says."""
-        return text.try_cast(sql_type)
-
-    def first(self, *cells: Cell) -> Cell:
-        """Returns the first cell or constant that is not null."""
-        return F.coalesce(*(cell if isinstance(cell, Column) else F.lit(cell) for cell in cells))
-
-    def position(self) -> Cell:
-        return F.concat_ws("-", self.topic, self.partition, self.offset)
-
-    def deaths(self, x_death: Column) -> tuple[Cell, Cell, Cell]:
-        """Returns reason and time of the newest death of a history, null if there is none, and the number of deaths."""
-        deaths = F.from_json(x_death, _DEATHS)
-        newest = F.get(deaths, F.lit(0))
-        count = F.aggregate(deaths, F.lit(0), lambda total, death: total + F.coalesce(death["count"], F.lit(1)))
-        return newest["reason"], newest["time"], count
-
-    def content_hash(self) -> Cell:
-        """Returns the MD5 of the record's content, which is the same for a copy."""
-        return F.md5(F.to_json(F.struct("topic", "key", "value", "headers")))
-
-    def time_or(self, milliseconds: Column, otherwise: Cell) -> Cell:
-        """Returns the time if a table can hold it."""
-        return F.when(is_time(milliseconds), milliseconds).otherwise(otherwise)
-
-    def to_time(self, milliseconds: Column) -> Cell:
-        return F.timestamp_millis(milliseconds)
 
 
 class PlainCells:
@@ -169,10 +109,16 @@ class PlainCells:
     def to_time(self, milliseconds: int | None) -> Cell:
         return None if milliseconds is None else datetime.fromtimestamp(min(max(milliseconds, 0), _LAST_MS) / 1_000, UTC)
 
+    def event_offset(self, inflight_id: str, events_topic: str) -> Cell:
+        is_of_engine = inflight_id.startswith(f"{events_topic}-")
+        return self.integer(inflight_id.rpartition("-")[2], "bigint") if is_of_engine else None
 
-def is_time(milliseconds: Column) -> Column:
-    """True for a time that a table can hold; null for null."""
-    return milliseconds.between(0, LATEST_MS)
+    def unless(self, cell: Cell, otherwise: Cell) -> Cell:
+        return otherwise if cell is None else None
+
+    def pairs(self, prefix: str) -> Cell:
+        found = ((name.removeprefix(prefix), self.text(value)) for name, value in self.headers if name.startswith(prefix))
+        return [{"name": name, "value": value} for name, value in found]
 
 
 def _object(parts: Iterable[tuple[str, str | None]]) -> str:

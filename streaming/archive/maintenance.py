@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 import structlog
 from pyspark.sql import SparkSession
 
-from sinks.delta.tables import TableSpec, compact, drop_days_before, properties, set_property, vacuum
+from sinks.delta.spec import TableSpec
+from sinks.delta.tables import compact, drop_days_before, properties, set_property, vacuum
 from state.setting import NEVER_MS
 
 if TYPE_CHECKING:

@@ -20,10 +20,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.delta.tables import DeltaTransaction, TableSpec, append_new, create_table
+from sinks.delta.spec import TableSpec
+from sinks.delta.tables import DeltaTransaction, append_new, create_table
 from streaming.archive.maintenance import Maintenance
-from streaming.archive.rows import bound_table, dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
-from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, table_location
+from streaming.archive.spark_rows import bound_table, dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
+from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, table_location, topics_of
 from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics, record_checkpoint_topics
 from streaming.config.errors import RecordsGone
 from streaming.spark_internals.checkpoint import CheckpointFiles
@@ -96,17 +97,6 @@ def archive_checkpoint(settings: "Settings") -> str:
     If it is deleted, everything that Kafka has is read again, and the tables skip what they have.
     """
     return f"{settings.checkpoint_location.rstrip('/')}/{ARCHIVE_CHECKPOINT}"
-
-
-def topics_of(settings: "Settings") -> dict[str, tuple[str, ...]]:
-    """Returns the topics that each table is made of."""
-    topics = settings.topics
-    return {
-        LEDGER.name: (topics.ledger,),
-        DEAD_LETTERS.name: (topics.dead_letters, *settings.dead_letter_topics),
-        UPLINK.name: (topics.uplink,),
-        RECEIPTS.name: (topics.receipts,),
-    }
 
 
 def read_records(settings: "Settings", spark: SparkSession) -> DataFrame:

@@ -1,43 +1,48 @@
-"""Makes rows of Kafka records: all rows of the archive (streaming/archive/tables.py), and those of questions without Spark.
+"""Says what the columns of the archive's tables are made of (streaming/archive/tables.py), and makes rows without Spark.
 
-A column is defined once, for both forms of a record (streaming/archive/cells.py). Whatever bytes a record has, Spark makes it a
-row: what cannot be read is a ledger row with transition `unreadable`. Without Spark such records are left out.
+A column is defined once, for both forms of a record: with Spark (streaming/archive/spark_rows.py) for the archive, without for
+questions. Both make equal rows. Whatever bytes a record has, it becomes a row: what cannot be read has the transition or outcome
+`unreadable`.
 """
 
-from collections.abc import Sequence
-from typing import Any, Final
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+import xxhash
 
-from sinks.delta.tables import PARTITION, TableSpec
+from sinks.delta.spec import PARTITION, TableSpec
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.records import dead_letters, messages, uplink
 from state.records.ledger import LedgerRow
 from state.records.properties import CONTENT_TYPE, PROPERTIES, Property, PropertyKind
-from state.records.receipts import Receipt, decode_receipts
-from streaming.archive.cells import LATEST_MS, Cell, KafkaRecord, PlainCells, SparkCells, is_time
-from streaming.archive.spark_types import spark_types, struct_of
-from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
+from state.records.receipts import decode_receipts
+from streaming.archive.cells import LATEST_MS, Cell, KafkaRecord, PlainCells
+from streaming.archive.tables import LEDGER, RECEIPTS, UPLINK
+
+if TYPE_CHECKING:
+    from streaming.archive.spark_cells import SparkCells
+
+Row: TypeAlias = dict[str, Any]
+"""Values by the names of columns."""
 
 UNREADABLE: Final = "unreadable"
-_SHOWN_CHARACTERS: Final = 1_000
-_LEDGER_ROW: Final = spark_types(LedgerRow)
-_LEDGER_ROWS: Final = f"array<{struct_of(_LEDGER_ROW)}>"
-_RECEIPT_FIELDS: Final = (
+SHOWN_CHARACTERS: Final = 1_000
+RECEIPT_FIELDS: Final = (
     "message_id", "client_id", "outcome", "reason_code", "attempts", "accepted_ms", "first_sent_ms", "outcome_ms", "recorded_ms",
     "detail", "fast_path",
 )  # fmt: skip
-_RECEIPT: Final = struct_of(spark_types(Receipt, *_RECEIPT_FIELDS))
-_RECEIPTS: Final = f"array<{_RECEIPT}>"
-"""Spark makes an array of one of a receipt that is no array."""
+_HASH_SEED: Final = 42
+"""Spark's."""
+_LARGEST: Final = {"INT": (1 << 31) - 1, "BIGINT": (1 << 63) - 1}
 _plain_ledger: Final = msgspec.json.Decoder(list[LedgerRow])
 
 # --- columns, for both forms ----------------------------------------------------------------------------------------------------
 
 
-def _ledger_columns(of: SparkCells | PlainCells, row: Cell, index: Cell) -> dict[str, Cell]:
+def ledger_columns(of: "SparkCells | PlainCells", row: Cell, index: Cell) -> dict[str, Cell]:
     """Returns the columns of an element of the record's array.
 
     Args:
@@ -56,11 +61,11 @@ def _ledger_columns(of: SparkCells | PlainCells, row: Cell, index: Cell) -> dict
         "detail": of.first(row["detail"], ""),
         "batch_ms": row["batch_ms"],
         "row_index": index,
-        **_position_columns(of),
+        **position_columns(of),
     }
 
 
-def _dead_letter_columns(of: SparkCells | PlainCells) -> dict[str, Cell]:
+def dead_letter_columns(of: "SparkCells | PlainCells") -> dict[str, Cell]:
     """Returns the record as it is, and what people ask for as columns."""
     history = of.header(dead_letters.DEATHS)
     newest_reason, newest_ms, deaths = of.deaths(history)
@@ -86,11 +91,11 @@ def _dead_letter_columns(of: SparkCells | PlainCells) -> dict[str, Cell]:
         "replays": of.first(of.integer(of.header(dead_letters.REPLAYS), "int"), 0),
         "died_ms": died_ms,
         "kafka_topic": of.topic,
-        **_position_columns(of),
+        **position_columns(of),
     }
 
 
-def _receipt_columns(of: SparkCells | PlainCells, receipt: Cell) -> dict[str, Cell]:
+def receipt_columns(of: "SparkCells | PlainCells", receipt: Cell) -> dict[str, Cell]:
     """Returns the columns of a receipt.
 
     Args:
@@ -109,17 +114,54 @@ def _receipt_columns(of: SparkCells | PlainCells, receipt: Cell) -> dict[str, Ce
         "time": of.to_time(outcome_ms),
         "detail": of.first(receipt["detail"], ""),
         "outcome_ms": outcome_ms,
-        **_position_columns(of),
+        **position_columns(of),
         "fast_path": receipt["fast_path"],
         "recorded_ms": of.time_or(receipt["recorded_ms"], outcome_ms),
     }
 
 
-def _position_columns(of: SparkCells | PlainCells) -> dict[str, Cell]:
+def uplink_columns(of: "SparkCells | PlainCells", events_topic: str) -> dict[str, Cell]:
+    """Returns the columns of a publication.
+
+    Args:
+        events_topic: Ids that begin with it are the engine's, and end with the offset of the event.
+    """
+    inflight_id = of.first(of.header(uplink.INFLIGHT_ID), of.position())
+    event_offset = of.event_offset(inflight_id, events_topic)
+    return {
+        "inflight_id": inflight_id,
+        "client_id": of.first(of.header(uplink.CLIENT_ID), of.key, ""),
+        "time": of.time,
+        "topic": of.header(messages.TOPIC),
+        "qos": of.integer(of.header(messages.QOS), "int"),
+        "retain": of.first(of.header(messages.RETAIN) == uplink.TRUE.decode(), False),
+        "payload": of.payload,
+        **{row.field: _property(of, row) for row in PROPERTIES},
+        "message_expiry_s": of.integer(of.header(uplink.MESSAGE_EXPIRY), "bigint"),
+        "event_offset": event_offset,
+        "appended_ms": of.unless(event_offset, of.time_ms),
+        **position_columns(of),
+    }
+
+
+def _property(of: "SparkCells | PlainCells", row: Property) -> Cell:
+    """Returns the value of an MQTT 5 property, made of the record's headers."""
+    match row.kind:
+        case PropertyKind.FLAG:
+            return of.integer(of.header(row.header), "int")
+        case PropertyKind.BINARY:
+            return of.raw_header(row.header)
+        case PropertyKind.TEXT_PAIRS:
+            return of.pairs(row.header)
+        case _:
+            return of.header(row.header)
+
+
+def position_columns(of: "SparkCells | PlainCells") -> dict[str, Cell]:
     return {"kafka_partition": of.partition, "kafka_offset": of.offset}
 
 
-def message_id_of(of: SparkCells | PlainCells) -> Cell:
+def message_id_of(of: "SparkCells | PlainCells") -> Cell:
     """Returns the message id that the headers of a record say, else its position."""
     return of.first(of.header(messages.MESSAGE_ID), of.position())
 
@@ -136,12 +178,12 @@ def plain_ledger_rows(record: KafkaRecord) -> list[dict[str, Any]]:
     if not all(0 <= row.batch_ms <= LATEST_MS for row in rows):
         return []
     of = PlainCells(record)
-    return [_ledger_columns(of, msgspec.structs.asdict(row), index) for index, row in enumerate(rows)]
+    return [ledger_columns(of, msgspec.structs.asdict(row), index) for index, row in enumerate(rows)]
 
 
 def plain_dead_letter_row(record: KafkaRecord) -> dict[str, Any]:
     """Returns the row of a dead letter."""
-    return _dead_letter_columns(PlainCells(record))
+    return dead_letter_columns(PlainCells(record))
 
 
 def plain_receipt_rows(record: KafkaRecord) -> list[dict[str, Any]]:
@@ -151,114 +193,87 @@ def plain_receipt_rows(record: KafkaRecord) -> list[dict[str, Any]]:
     except UnreadableRecord:
         return []
     of = PlainCells(record)
-    return [_receipt_columns(of, msgspec.structs.asdict(receipt)) | {"outcome": receipt.outcome.value} for receipt in receipts]
+    return [receipt_columns(of, msgspec.structs.asdict(receipt)) | {"outcome": receipt.outcome.value} for receipt in receipts]
 
 
-# --- rows of the archive --------------------------------------------------------------------------------------------------------
+# --- whole rows of the tables ---------------------------------------------------------------------------------------------------
 
 
-def ledger_rows(records: DataFrame) -> DataFrame:
-    """Makes each element of each array a row."""
-    of = SparkCells()
-    parsed = F.from_json(of.value, _LEDGER_ROWS)
-    unreadable = {
-        "transition": F.lit(UNREADABLE),
-        "batch_ms": of.time_ms,
-        "detail": F.substring(of.value, 1, _SHOWN_CHARACTERS),
-    }
-    nothing = F.array(F.struct(*(unreadable.get(name, F.lit(None)).cast(kind).alias(name) for name, kind in _LEDGER_ROW.items())))
-    readable = F.forall(parsed, lambda row: row["transition"].isNotNull() & is_time(row["batch_ms"]))
-    elements = F.when(F.coalesce(readable, F.lit(False)), parsed).otherwise(nothing)
-    exploded = records.select("*", _record_hash(), F.posexplode(elements).alias("row_index", "row"))
-    return _select(exploded, LEDGER, _ledger_columns(of, F.col("row"), F.col("row_index")), day_of="batch_ms")
-
-
-def dead_letter_rows(records: DataFrame) -> DataFrame:
-    """Makes each record a row of `dead_letters`, or of a table that has its columns."""
-    return _select(records, DEAD_LETTERS, _dead_letter_columns(SparkCells()), day_of="died_ms")
-
-
-def bound_table(names: Sequence[str]) -> Column:
-    """Returns the table that a dead letter's exchange names, if it is one of `names`; null = `dead_letters`, for all others."""
-    named = SparkCells().header(dead_letters.TABLE)
-    return F.when(named.isin(*names), named) if names else F.lit(None).cast("string")
-
-
-def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
-    """Makes each record a row.
+def rows_of_record(spec: TableSpec, record: KafkaRecord, events_topic: str) -> list[Row]:
+    """Returns the rows that a record makes in a table, with all columns of the table.
 
     Args:
-        events_topic: Ids that begin with it are the engine's, and end with the offset of the event.
+        events_topic: See `uplink_columns`.
     """
-    of = SparkCells()
-    inflight_id = F.coalesce(of.header(uplink.INFLIGHT_ID), of.position())
-    event_offset = F.when(
-        F.startswith(inflight_id, F.lit(f"{events_topic}-")), of.integer(F.substring_index(inflight_id, "-", -1), "bigint")
-    )
-    columns = {
-        "inflight_id": inflight_id,
-        "client_id": of.first(of.header(uplink.CLIENT_ID), of.key, ""),
-        "time": of.time,
-        "topic": of.header(messages.TOPIC),
-        "qos": of.integer(of.header(messages.QOS), "int"),
-        "retain": of.first(of.header(messages.RETAIN) == uplink.TRUE.decode(), False),
-        "payload": of.payload,
-        **{row.field: _property(of, row) for row in PROPERTIES},
-        "message_expiry_s": of.integer(of.header(uplink.MESSAGE_EXPIRY), "bigint"),
-        "event_offset": event_offset,
-        "appended_ms": F.when(event_offset.isNull(), of.time_ms),
-        "time_ms": of.time_ms,
-        **_position_columns(of),
+    make: dict[str, Callable[[KafkaRecord], list[Row]]] = {
+        LEDGER.name: _whole_ledger_rows,
+        RECEIPTS.name: _whole_receipt_rows,
+        UPLINK.name: partial(_whole_uplink_row, events_topic=events_topic),
     }
-    return _select(records, UPLINK, columns, day_of="time_ms")
+    types = {column.name: column.sql_type for column in spec.columns}
+    found = make.get(spec.name, _whole_dead_letter_row)(record)
+    return [{name: _storable(row[name], sql_type) for name, sql_type in types.items()} for row in found]
 
 
-def receipt_rows(records: DataFrame) -> DataFrame:
-    """Makes each receipt a row, and each record that is no receipt; that keeps its text in `detail`."""
-    of, receipt = SparkCells(), F.col("receipt")
-    columns = _receipt_columns(of, receipt)
-    text = F.substring(of.value, 1, _SHOWN_CHARACTERS)
-    columns["detail"] = F.when(receipt["outcome"].isNull(), text).otherwise(columns["detail"])
-    columns["latency_ms"] = columns["outcome_ms"] - of.time_or(receipt["accepted_ms"], None)
-    nothing = F.array(F.lit(None).cast(_RECEIPT))
-    parsed = F.from_json(of.value, _RECEIPTS)
-    elements = F.when(F.size(parsed) > 0, parsed).otherwise(nothing)
-    exploded = records.select("*", F.posexplode(elements).alias("row_index", "receipt"))
-    # A message id may be in an array twice. The first receipt has the hash that one without an array has.
-    later = F.xxhash64("key", "value", "row_index")
-    record_hash = F.when(F.col("row_index") == 0, F.xxhash64("key", "value")).otherwise(later)
-    return _select(exploded.withColumn("record_hash", record_hash), RECEIPTS, columns, day_of="outcome_ms")
+def _whole_ledger_rows(record: KafkaRecord) -> list[Row]:
+    of, rows = PlainCells(record), plain_ledger_rows(record)
+    if not rows and record.value != b"[]":
+        row = LedgerRow(
+            client_id=of.first(of.key, ""),
+            batch_ms=of.time_ms,
+            transition=UNREADABLE,
+            time_ms=of.time_ms,
+            detail=of.first(of.value, "")[:SHOWN_CHARACTERS],
+        )
+        rows = [ledger_columns(of, msgspec.structs.asdict(row), 0)]
+    record_hash = _spark_hash(record.key, record.value)
+    return [row | {"record_hash": record_hash, PARTITION: _day(row["batch_ms"])} for row in rows]
 
 
-def _property(of: SparkCells, row: Property) -> Cell:
-    """Returns the value of an MQTT 5 property, made of the record's headers."""
-    match row.kind:
-        case PropertyKind.FLAG:
-            return of.integer(of.header(row.header), "int")
-        case PropertyKind.BINARY:
-            return of.raw_header(row.header)
-        case PropertyKind.TEXT_PAIRS:
-            pairs = F.transform(
-                F.filter("headers", lambda header: F.startswith(header["key"], F.lit(row.header))),
-                lambda header: F.struct(
-                    F.substr(header["key"], F.lit(len(row.header) + 1)).alias("name"), of.text(header["value"]).alias("value")
-                ),
-            )
-            return F.coalesce(pairs, F.array().cast("array<struct<name: string, value: string>>"))
-        case _:
-            return of.header(row.header)
+def _whole_dead_letter_row(record: KafkaRecord) -> list[Row]:
+    row = plain_dead_letter_row(record)
+    headers = [{"key": name, "value": value} for name, value in row["headers"]] or None
+    return [row | {"headers": headers, PARTITION: _day(row["died_ms"])}]
 
 
-def _record_hash() -> Column:
-    return F.xxhash64("key", "value").alias("record_hash")
+def _whole_receipt_rows(record: KafkaRecord) -> list[Row]:
+    of, rows = PlainCells(record), plain_receipt_rows(record)
+    if not rows:
+        nothing = receipt_columns(of, dict.fromkeys(RECEIPT_FIELDS))
+        rows = [nothing | {"detail": None if of.value is None else of.value[:SHOWN_CHARACTERS]}]
+    found = []
+    for index, row in enumerate(rows):
+        accepted: datetime | None = row["accepted"]
+        found.append(
+            row
+            | {
+                "latency_ms": None if accepted is None else row["outcome_ms"] - round(accepted.timestamp() * 1_000),
+                "record_hash": _spark_hash(record.key, record.value, *([index.to_bytes(4, "little")] if index else [])),
+                PARTITION: _day(row["outcome_ms"]),
+            }
+        )
+    return found
 
 
-def _select(records: DataFrame, spec: TableSpec, columns: dict[str, Column], *, day_of: str) -> DataFrame:
-    """Returns the columns of `spec` in their order; those that are not given have the same name in `records`.
+def _whole_uplink_row(record: KafkaRecord, *, events_topic: str) -> list[Row]:
+    of = PlainCells(record)
+    return [uplink_columns(of, events_topic) | {PARTITION: _day(of.time_ms)}]
 
-    Args:
-        day_of: The column, in ms since 1970, whose day is the column `date`.
-    """
-    columns = columns | {PARTITION: F.to_date(F.timestamp_millis(columns[day_of]))}
-    cells = (columns.get(column.name, F.col(column.name)).cast(column.sql_type).alias(column.name) for column in spec.columns)
-    return records.select(*cells)
+
+def _storable(value: Any, sql_type: str) -> Any:
+    """Returns a value that a column of this type can hold; null for a larger number."""
+    largest = _LARGEST.get(sql_type)
+    return value if largest is None or value is None or -largest <= value <= largest else None
+
+
+def _day(milliseconds: int) -> date:
+    return datetime.fromtimestamp(min(max(milliseconds, 0), LATEST_MS) / 1_000, UTC).date()
+
+
+def _spark_hash(*parts: bytes | None) -> int:
+    """Returns Spark's xxhash64 of binary columns; null adds nothing."""
+    found = _HASH_SEED
+    for part in parts:
+        if part is not None:
+            found = xxhash.xxh64_intdigest(part, found)
+    return found - (1 << 64) if found >> 63 else found

@@ -6,7 +6,7 @@ Names and meanings never change; columns are only added at the end, before `date
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
-from sinks.delta.tables import ColumnSpec, CopyBound, TableSpec
+from sinks.delta.spec import ColumnSpec, CopyBound, TableSpec
 from state.model import DestinationKind
 from state.records.properties import CONTENT_TYPE, USER_PROPERTIES, Property, PropertyKind
 from state.records.uplink import UPLINK_PROPERTIES
@@ -172,3 +172,14 @@ def bound_tables(settings: "Settings") -> tuple[TableSpec, ...]:
 def table_location(tables_location: str, spec: TableSpec) -> str:
     """Returns where a table is: in a directory of its own below `tables_location`."""
     return f"{tables_location.rstrip('/')}/{spec.name}"
+
+
+def topics_of(settings: "Settings") -> dict[str, tuple[str, ...]]:
+    """Returns the topics that each table is made of."""
+    topics = settings.topics
+    return {
+        LEDGER.name: (topics.ledger,),
+        DEAD_LETTERS.name: (topics.dead_letters, *settings.dead_letter_topics),
+        UPLINK.name: (topics.uplink,),
+        RECEIPTS.name: (topics.receipts,),
+    }

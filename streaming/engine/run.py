@@ -34,7 +34,7 @@ from typing import Final, TypeAlias
 import structlog
 
 from state.records.routes import MessagesTopic, announcements
-from streaming.archive import ArchiveKeeper
+from streaming.archive.keeper import ArchiveKeeper
 from streaming.checkpoint_topics import TopicIds, record_checkpoint_topics, recorded_generations
 from streaming.config.settings import Settings
 from streaming.engine.answers.server import AnswerServer

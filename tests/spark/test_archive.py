@@ -16,14 +16,15 @@ from kafka import KafkaProducer
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from sinks.delta.tables import DeltaTransaction, TableSpec, append_new, create_table, properties
+from sinks.delta.spec import TableSpec
+from sinks.delta.tables import DeltaTransaction, append_new, create_table, properties
 from state.model import PublishProperties, QoS
 from state.records.ledger import LedgerRow
 from state.records.uplink import uplink_headers
 from state.setting import DAY
 from streaming.archive.maintenance import SORTED_UNTIL, Maintenance
 from streaming.archive.query import archive_checkpoint, start_archive
-from streaming.archive.rows import ledger_rows, receipt_rows
+from streaming.archive.spark_rows import ledger_rows, receipt_rows
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location
 from streaming.config.settings import Settings
 from streaming.settings import ArchiveSettings

@@ -1,4 +1,4 @@
-"""Rows of the same records with Spark and without: `inflight trace` shows what the archive's tables have."""
+"""Rows of the same records with Spark and without: questions show of Kafka's records what the archive's tables will have."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -7,17 +7,15 @@ from typing import Any
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
 
+from sinks.delta.spec import TableSpec
 from state.model import Outcome
+from state.records import messages, uplink
 from state.records.ledger import LedgerRow, encode_ledger_rows
+from state.records.properties import PROPERTIES, PropertyKind
 from state.records.receipts import Receipt
-from streaming.archive.rows import (
-    dead_letter_rows,
-    ledger_rows,
-    plain_dead_letter_row,
-    plain_ledger_rows,
-    plain_receipt_rows,
-    receipt_rows,
-)
+from streaming.archive.rows import rows_of_record
+from streaming.archive.spark_rows import dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
+from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
 
 T0 = 1_790_000_000_123
 SCHEMA = (
@@ -64,6 +62,17 @@ RECEIPT = Receipt(
 )  # fmt: skip
 
 
+PUBLICATIONS = [
+    Record(),
+    Record(key=None, value=None),
+    Record(headers=[("inflight-id", b"inflight.events-1-41"), ("mqtt-topic", "é/b".encode()), ("mqtt-qos", b"2")]),
+    Record(headers=[("inflight-id", b"inflight.events-1-x"), ("client-id", b"d\xff"), ("mqtt-retain", b"true")]),
+    Record(headers=[(row.header, b"1") for row in PROPERTIES if row.kind is not PropertyKind.TEXT_PAIRS]),
+    Record(headers=[(f"{row.header}a", b"\xff") for row in PROPERTIES if row.kind is PropertyKind.TEXT_PAIRS] * 2),
+    Record(headers=[(uplink.MESSAGE_EXPIRY, b"4294967295"), (uplink.CLIENT_ID, b"dev"), (messages.RETAIN, b"false")]),
+]
+
+
 def frame(spark: SparkSession, *records: Record) -> DataFrame:
     rows = [
         (one.key, one.value, one.topic, one.partition, one.offset, to_time(one.timestamp), one.headers or None) for one in records
@@ -75,9 +84,15 @@ def to_time(milliseconds: int) -> datetime:
     return datetime.fromtimestamp(milliseconds / 1_000, UTC)
 
 
-def by_spark(rows: DataFrame, names: set[str]) -> list[dict[str, Any]]:
+def by_spark(rows: DataFrame) -> list[dict[str, Any]]:
+    return [{name: as_plain(value) for name, value in row.asDict(recursive=True).items()} for row in rows.collect()]
+
+
+def plain(spec: TableSpec, *records: Record) -> list[dict[str, Any]]:
     return [
-        {name: as_plain(value) for name, value in row.asDict(recursive=True).items() if name in names} for row in rows.collect()
+        {name: as_plain(value) for name, value in row.items()}
+        for record in records
+        for row in rows_of_record(spec, record, "inflight.events")
     ]
 
 
@@ -88,29 +103,34 @@ def as_plain(value: Any) -> Any:
         case datetime():
             return value.astimezone(UTC)
         case list():
-            return [(one["key"], as_plain(one["value"])) for one in value]
+            return [tuple(as_plain(part) for part in (one.values() if isinstance(one, dict) else one)) for one in value]
     return value
 
 
 def test_dead_letters_have_equal_rows(spark: SparkSession) -> None:
-    plain = [plain_dead_letter_row(record) | {"headers": record.headers or None} for record in LETTERS]
-    assert by_spark(dead_letter_rows(frame(spark, *LETTERS)), set(plain[0])) == plain
+    assert by_spark(dead_letter_rows(frame(spark, *LETTERS))) == plain(DEAD_LETTERS, *LETTERS)
 
 
 def test_the_ledger_has_equal_rows(spark: SparkSession) -> None:
     record = Record(value=encode_ledger_rows(LEDGERS))
-    plain = plain_ledger_rows(record)
-    assert len(plain) == len(LEDGERS)
-    assert by_spark(ledger_rows(frame(spark, record)), set(plain[0])) == plain
+    records = [record, Record(value=b"no ledger\xff"), Record(value=None, key=None), Record(value=b"[]", offset=8)]
+    found = plain(LEDGER, *records)
+    assert len(found) == len(LEDGERS) + 2
+    assert by_spark(ledger_rows(frame(spark, *records))) == found
+    assert [row["transition"] for row in found][-2:] == ["unreadable"] * 2
 
 
 def test_receipts_have_equal_rows(spark: SparkSession) -> None:
     odd = msgspec.structs.replace(RECEIPT, first_sent_ms=None, accepted_ms=-1, outcome_ms=1 << 50, outcome=Outcome.TOO_LARGE)
     records = [Record(value=msgspec.json.encode(receipt)) for receipt in (RECEIPT, odd)]
     records.append(Record(value=msgspec.json.encode([odd, RECEIPT, odd]), offset=9))
-    plain = [row for record in records for row in plain_receipt_rows(record)]
-    assert len(plain) == 5
-    rows = receipt_rows(frame(spark, *records))
-    assert by_spark(rows, set(plain[0])) == plain
-    hashes = [row["record_hash"] for row in rows.collect()]
+    records += [Record(value=b"no receipt\xff"), Record(value=None, key=None)]
+    found = plain(RECEIPTS, *records)
+    assert len(found) == 7
+    assert by_spark(receipt_rows(frame(spark, *records))) == found
+    hashes = [row["record_hash"] for row in found]
     assert len(set(hashes)) == len(hashes), "a message id may be in an array twice"
+
+
+def test_publications_have_equal_rows(spark: SparkSession) -> None:
+    assert by_spark(uplink_rows(frame(spark, *PUBLICATIONS), events_topic="inflight.events")) == plain(UPLINK, *PUBLICATIONS)

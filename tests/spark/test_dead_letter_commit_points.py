@@ -25,7 +25,7 @@ from state.commands import SendPublish
 from state.events import ClientConnected, PubAckReceived
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
-from streaming.archive import start_archive
+from streaming.archive.query import start_archive
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, table_location
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.settings_log import pipeline_settings

@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from kafka import KafkaAdminClient
 
-from streaming.archive.query import topics_of
+from streaming.archive.tables import topics_of
 from streaming.background import KafkaPoller
 from streaming.checkpoint_topics import TopicIds, replaced_topics
 from streaming.config.errors import TopicsReplaced

@@ -8,7 +8,8 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from sinks.delta.tables import PARTITION, TableSpec, newest_version
+from sinks.delta.spec import PARTITION, TableSpec
+from sinks.delta.tables import newest_version
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, table_location
 from streaming.engine.spark_options import SparkJars
 from streaming.history.delta_reader import UnsupportedTable, is_table, newest_value, oldest_and_newest, rows_with

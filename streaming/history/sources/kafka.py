@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
-from streaming.archive.query import topics_of
-from streaming.archive.rows import bound_table, dead_letter_rows, ledger_rows
-from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, bound_tables
+from streaming.archive.spark_rows import bound_table, dead_letter_rows, ledger_rows
+from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, bound_tables, topics_of
 from streaming.history.sources.generation import messages_generation
 from streaming.history.sources.kafka_ranges import OffsetRange, complete_since_ms, described
 from streaming.history.sources.kafka_reader import reading

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.delta.tables import TableSpec
+from sinks.delta.spec import TableSpec
 from streaming.archive.tables import TABLES, bound_tables
 from streaming.config.settings import Settings
 

@@ -10,7 +10,8 @@ from structlog.testing import capture_logs
 from streaming import checkpoint_topics
 from streaming.archive import query
 from streaming.archive.keeper import ArchiveKeeper
-from streaming.archive.query import archive_checkpoint, start_archive, topics_of
+from streaming.archive.query import archive_checkpoint, start_archive
+from streaming.archive.tables import topics_of
 from streaming.checkpoint_topics import TopicBounds
 from streaming.config.errors import DamagedCheckpoint, RecordsGone, TopicsReplaced
 from streaming.config.settings import Settings

@@ -5,7 +5,7 @@ import pytest
 from state.records.dead_letters import DeathJson
 from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
-from streaming.archive import cells, rows
+from streaming.archive import spark_cells, spark_rows
 from streaming.archive.spark_types import spark_types, struct_of
 from streaming.archive.tables import LEDGER, RECEIPTS
 
@@ -20,11 +20,11 @@ def test_the_types_of_the_ledger_are_those_of_its_rows() -> None:
 
 
 def test_of_receipts_and_deaths_the_archive_reads_a_part() -> None:
-    assert rows._RECEIPT == (
+    assert spark_rows._RECEIPT == (
         "struct<message_id: string, client_id: string, outcome: string, reason_code: int, attempts: int, accepted_ms: bigint, "
         "first_sent_ms: bigint, outcome_ms: bigint, recorded_ms: bigint, detail: string, fast_path: boolean>"
     )
-    assert cells._DEATHS == "array<struct<queue: string, reason: string, count: int, time: bigint>>"
+    assert spark_cells._DEATHS == "array<struct<queue: string, reason: string, count: int, time: bigint>>"
 
 
 @pytest.mark.parametrize(("struct", "spec"), [(LedgerRow, LEDGER), (Receipt, RECEIPTS)])
