@@ -3,13 +3,12 @@
 `add_to` registers them. With `--json` each prints one JSON document a line.
 """
 
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from inflight.cli.history_source import Client, From, MaxRecords, Since, open_source
+from inflight.cli.history_source import Client, From, MaxRecords, Since, open_source, open_store
 from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
 from streaming.history.sources.source import DEFAULT_MAX_RECORDS, SourceChoice
 
@@ -17,9 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from streaming.config.settings import Settings
-    from streaming.history.dead_letters import DeadLetters
     from streaming.history.replay import ReplayCount, ReplayLetter, ReplayOptions
-    from streaming.history.sources.source import Source
 
 Json: TypeAlias = Annotated[bool, typer.Option("--json", help="One JSON document a line.")]
 Condition: TypeAlias = Annotated[
@@ -94,15 +91,14 @@ def dead_letters(
     overrides: Overrides = None,
 ) -> None:
     """List or filter messages that could not be delivered, with the reasons, or show one."""
+    from streaming.history.dead_letters import DeadLetters
     from streaming.history.output import payload_of
     from streaming.history.times import time_of_day
     from streaming.terminal import is_terminal, write_json, write_table
 
     settings = load_for_running_system(config, overrides, data_dir)
-    with (
-        open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
-        _dead_letters(settings, opened) as letters,
-    ):
+    with open_store(settings, source, client=client, since=since, max_records=max_records) as store:
+        letters = DeadLetters(store)
         if show is not None:
             letter = letters.one(show)
             if json:
@@ -131,17 +127,6 @@ def dead_letters(
         write_table(columns, rows)
 
 
-@contextmanager
-def _dead_letters(settings: "Settings", source: "Source") -> "Iterator[DeadLetters]":
-    """Yields the dead letters of a source. Spark is started only if they need it."""
-    from inflight.local.spark_jars import spark_jars
-    from streaming.history.dead_letters import DeadLetters
-    from streaming.history.session import HistorySession
-
-    with ExitStack() as stack:
-        yield DeadLetters(source, lambda: stack.enter_context(HistorySession(settings, spark_jars(), brief=True, source=source)))
-
-
 def replay(
     where: Condition = None,
     every: Annotated[bool, typer.Option("--all", help="All dead letters, if neither --where nor --client is given.")] = False,
@@ -166,6 +151,7 @@ def replay(
     Only the newest dead letter of each message is sent, and only once, so that the command can be repeated after a failure.
     """
     from streaming.history import replay as replaying
+    from streaming.history.dead_letters import DeadLetters
     from streaming.terminal import say, write_json, write_table
 
     if where is None and client is None and not every:
@@ -175,11 +161,8 @@ def replay(
         where=where, to=to, rate=None if rate is None else replaying.parse_rate(rate), max_replays=max_replays, again=again
     )
     count = replaying.ReplayCount()
-    with (
-        open_source(settings, source, client=client, since=since, max_records=max_records) as opened,
-        _dead_letters(settings, opened) as letters,
-    ):
-        found = replaying.letters(letters.candidates(options), options, count)
+    with open_store(settings, source, client=client, since=since, max_records=max_records) as store:
+        found = replaying.letters(DeadLetters(store).candidates(options), options, count)
         if dry_run:
             planned = [(letter.message.message_id, letter.client_id, letter.dead_letter_id) for letter in found]
             if json:
@@ -219,25 +202,29 @@ def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[Repla
 def sql(
     question: Annotated[str, typer.Argument(metavar="SQL", help="Tables: ledger, dead_letters, uplink, receipts, sessions.")],
     limit: Annotated[int, typer.Option(min=1, help="At most this many rows.")] = 1_000,
+    since: Since = None,
+    max_records: MaxRecords = DEFAULT_MAX_RECORDS,
+    source: From = SourceChoice.AUTO,
     json: Json = False,
     data_dir: DataDir = None,
     config: Config = None,
     overrides: Overrides = None,
 ) -> None:
     """Query the tables and the live sessions with SQL, e.g. "SELECT outcome, count(*) FROM receipts GROUP BY outcome"."""
-    from inflight.local.spark_jars import spark_jars
-    from streaming.history.session import HistorySession
+    from itertools import islice
+
+    from streaming.history.documents import documents, plain
+    from streaming.history.questions import checked_question
     from streaming.terminal import write_json, write_table
 
-    with HistorySession(load_for_running_system(config, overrides, data_dir), spark_jars()) as history:
-        history.views(question)
-        answer = history.sql(question)
-        found = history.documents(answer.limit(limit))
+    checked_question(question)  # before anything is opened
+    settings = load_for_running_system(config, overrides, data_dir)
+    with open_store(settings, source, since=since, max_records=max_records) as store:
+        answer = store.ask(question)
         if json:
-            write_json(found)
+            write_json(islice(documents(answer), limit))
         else:
-            columns = answer.columns
-            write_table(columns, [[row.get(name) for name in columns] for row in found])
+            write_table(answer.columns, [[plain(value) for value in row] for row in islice(answer.rows, limit)])
 
 
 def report(
@@ -249,13 +236,12 @@ def report(
     overrides: Overrides = None,
 ) -> None:
     """Write a page with plots: deliveries and resends, latency, depth of windows and queues, dead letters, worst clients."""
-    from inflight.local.spark_jars import spark_jars
-    from streaming.history.report import write_report
-    from streaming.history.session import HistorySession
+    from streaming.history.report import LOOKBACK_HOURS, write_report
     from streaming.terminal import say
 
-    with HistorySession(load_for_running_system(config, overrides, data_dir), spark_jars()) as history:
-        path = write_report(history, output, hours=hours)
+    settings = load_for_running_system(config, overrides, data_dir)
+    with open_store(settings, since=f"{round((hours + LOOKBACK_HOURS) * 3_600)}s") as store:
+        path = write_report(store, output, hours=hours)
     say(str(path))
     if show:
         typer.launch(path.as_uri())

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
-from streaming.history.sources.source import SourceChoice, SourceLimits
+from streaming.history.sources.source import DEFAULT_MAX_RECORDS, SourceChoice, SourceLimits
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
     from streaming.config.settings import Settings
     from streaming.history.sources.source import Source
+    from streaming.history.store import Store
 
 From: TypeAlias = Annotated[
     SourceChoice, typer.Option("--source", help="auto: the tables of the archive if there are any, else Kafka's topics.")
@@ -35,21 +36,47 @@ def open_source(
     settings: "Settings", where: SourceChoice, *, client: str | None, since: str | None, max_records: int
 ) -> Iterator["Source"]:
     """Yields the source. At the end of the block it writes to standard error what was read and how far back."""
-    from inflight.local.spark_jars import spark_jars
-    from streaming.config.units import parse_duration_ms
     from streaming.history.sources.merged import source_of
     from streaming.terminal import say
+
+    bounds = _limits(client, since, max_records)
+    with _ReadingBar() as bar:
+        source = source_of(settings, where, bounds, on_progress=bar.show)
+        yield source
+    for line in source.described():
+        say(line, err=True)
+
+
+@contextmanager
+def open_store(
+    settings: "Settings",
+    where: SourceChoice = SourceChoice.AUTO,
+    *,
+    client: str | None = None,
+    since: str | None = None,
+    max_records: int = DEFAULT_MAX_RECORDS,
+) -> Iterator["Store"]:
+    """Yields the store. At the end of the block it writes to standard error what was read and how far back."""
+    from inflight.local.spark_jars import spark_jars
+    from streaming.history.live_sessions import LiveSessions
+    from streaming.history.store import Store
+    from streaming.terminal import say
+
+    bounds, sessions = _limits(client, since, max_records), LiveSessions(settings, spark_jars).every
+    with _ReadingBar() as bar, Store(settings, sessions, choice=where, limits=bounds, on_progress=bar.show) as store:
+        yield store
+    for line in store.described():
+        say(line, err=True)
+
+
+def _limits(client: str | None, since: str | None, max_records: int) -> SourceLimits:
+    from streaming.config.units import parse_duration_ms
 
     try:
         since_ms = None if since is None else int(time.time() * 1_000) - parse_duration_ms(since)
     except ValueError as error:
         raise typer.BadParameter(f"--since {since}: {error}") from None
-    bounds = SourceLimits(client_id=client, since_ms=since_ms, max_records=max_records)
-    with _ReadingBar() as bar:
-        source = source_of(settings, where, bounds, jars=spark_jars, on_progress=bar.show)
-        yield source
-    for line in source.described():
-        say(line, err=True)
+    return SourceLimits(client_id=client, since_ms=since_ms, max_records=max_records)
 
 
 class _ReadingBar:

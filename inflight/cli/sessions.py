@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 import typer
 
 from inflight.cli.history import Condition, Json
+from inflight.cli.history_source import open_store
 from inflight.cli.options import Config, DataDir, Overrides, load, load_for_running_system
 
 if TYPE_CHECKING:
@@ -66,17 +67,16 @@ def sessions(
 
 
 def _listed(settings: "Settings", where: str | None, limit: int) -> list[dict[str, Any]]:
-    """Returns the rows. Only a condition in SQL needs Spark while an engine runs here."""
+    """Returns the rows. Without an engine that answers here, Spark reads them."""
     from inflight.local.spark_jars import spark_jars
     from streaming.history.live_sessions import LiveSessions
+    from streaming.history.session_relation import SESSIONS
 
     if where is None:
         return LiveSessions(settings, spark_jars).longest(limit=limit)
-    from streaming.engine.session_rows import longest_queues
-    from streaming.history.session import HistorySession
-
-    with HistorySession(settings, spark_jars(), brief=True) as history:
-        return history.collected(longest_queues(history.where(history.sessions(), where), limit=limit))
+    with open_store(settings) as store:
+        order = "queued DESC, inflight DESC, client_id"
+        return list(store.where(SESSIONS, where, order=order, limit=limit))
 
 
 @app.command()
@@ -88,15 +88,13 @@ def purge(
     overrides: Overrides = None,
 ) -> None:
     """End the sessions of offline clients, with receipts, dead letters and wills as at their expiry."""
-    from inflight.local.spark_jars import spark_jars
     from state.events import SessionPurged
     from streaming.history.requests import purgeable_clients
-    from streaming.history.session import HistorySession
     from streaming.terminal import say
 
     settings = load_for_running_system(config, overrides, data_dir)
-    with HistorySession(settings, spark_jars(), brief=True) as history:
-        clients = list(purgeable_clients(history, where))
+    with open_store(settings) as store:
+        clients = list(purgeable_clients(store, where))
     if not clients:
         say("no session of an offline client matches", err=True)
         return

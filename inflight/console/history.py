@@ -19,15 +19,15 @@ from state.model import DEAD_LETTERED, Outcome
 from streaming.config.settings import Settings
 from streaming.history import replay as replaying
 from streaming.history import trace
-from streaming.history.clients import StoredClient, row_of_client, stored_in
+from streaming.history.clients import StoredClient, stored_in
 from streaming.history.dead_letters import DeadLetters
 from streaming.history.errors import NothingFound
 from streaming.history.live_sessions import LiveSessions
 from streaming.history.output import beginning_of
 from streaming.history.recent import RecentSteps, newest_messages, recent_steps
-from streaming.history.session import HistorySession
 from streaming.history.sources.merged import source_of
-from streaming.history.sources.source import Source, SourceChoice, SourceLimits
+from streaming.history.sources.source import SourceChoice, SourceLimits
+from streaming.history.store import Store
 from streaming.history.subscriptions import (
     RetainedMessage,
     Subscriber,
@@ -81,16 +81,12 @@ class LettersFilter:
 
     @property
     def condition(self) -> str | None:
-        """A condition for Spark. Nothing that a user has typed is in it, except hexadecimal digits."""
+        """A condition in SQL. Nothing that a user has typed is in it, except hexadecimal digits."""
         if self.letter_id:
             if not is_letter_id(self.letter_id):
                 raise AssertionError("page_queries.py has checked the id")
             return f"dead_letter_id = '{self.letter_id}'"
         return f"reason = '{Outcome(self.reason).value}'" if self.reason else None
-
-    def matches(self, row: dict[str, Any]) -> bool:
-        """Returns True for a dead letter for which the condition holds."""
-        return self.letter_id in ("", row["dead_letter_id"]) and self.reason in ("", row["reason"])
 
 
 def is_letter_id(text: str) -> bool:
@@ -153,8 +149,9 @@ class ReplayPlan:
 
 
 class History:
-    """Runs the queries on the worker's thread. The engine answers about sessions. The first query that needs Spark starts it; it
-    ends with the process. Methods raise InflightError with a text for people.
+    """Runs the queries on the worker's thread. The engine answers about sessions; without one Spark reads its checkpoint.
+
+    Methods raise InflightError with a text for people.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -165,12 +162,10 @@ class History:
         return totals_of_engine(self._settings, worst=MAX_ROWS) or totals_of_checkpoint(self._settings, worst=MAX_ROWS)
 
     def clients(self, prefix: str) -> Sequence[dict[str, Any]]:
-        answer = self._engine.ask("sessions", limit=MAX_ROWS, prefix=prefix)
-        return self._spark().longest_queues(limit=MAX_ROWS, prefix=prefix) if answer is None else answer["sessions"]
+        return self._engine.longest(limit=MAX_ROWS, prefix=prefix)
 
     def client(self, client_id: str) -> StoredClient:
-        answer = self._engine.ask("client", id=client_id)
-        row = row_of_client(self._spark(), client_id) if answer is None else next(iter(answer), None)
+        row = self._engine.client(client_id)
         if row is None:
             raise NothingFound(f"there is no session of client {client_id!r}")
         return stored_in(row, self._settings.session_settings, most=MAX_ROWS)
@@ -179,7 +174,8 @@ class History:
         return recent_steps(self._settings, client_id, max_records=_LEDGER_RECORDS, most=MAX_ROWS, on_progress=on_progress)
 
     def trace(self, message_id: str, client_id: str, on_progress: Progress) -> MessageTrace:
-        source = self._source(client_id, on_progress)
+        limits = SourceLimits(client_id=client_id or None)
+        source = source_of(self._settings, SourceChoice.AUTO, limits, on_progress=on_progress)
         steps = trace.trace(source, message_id)
         fates = tuple(fate_sentences(self._settings, steps))
         return MessageTrace(steps=tuple(steps), fates=fates, sources=tuple(source.described()))
@@ -208,62 +204,54 @@ class History:
         return TopicView(subscribers=tuple(found[:MAX_ROWS]), count=len(found), retained=tuple(retained))
 
     def letters(self, chosen: LettersFilter) -> Letters:
-        source = self._source(chosen.client_id)
-        letters = self._dead_letters(source).listed(
-            limit=MAX_ROWS, where=chosen.condition, matches=chosen.matches, payload_bytes=_PAYLOAD_BYTES + 1
-        )
-        found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in letters)
-        return Letters(letters=found, sources=tuple(source.described()))
+        with self._store(chosen.client_id) as store:
+            letters = DeadLetters(store).listed(limit=MAX_ROWS, where=chosen.condition, payload_bytes=_PAYLOAD_BYTES + 1)
+            found = tuple(_readable(letter, _PAYLOAD_BYTES) for letter in letters)
+            return Letters(letters=found, sources=tuple(store.described()))
 
     def letter(self, dead_letter_id: str, client_id: str) -> dict[str, Any]:
-        return _readable(self._dead_letters(self._source(client_id)).one(dead_letter_id), _SHOWN_PAYLOAD_BYTES)
+        with self._store(client_id) as store:
+            return _readable(DeadLetters(store).one(dead_letter_id), _SHOWN_PAYLOAD_BYTES)
 
     def plan(self, chosen: LettersFilter) -> ReplayPlan:
-        source, count = self._source(chosen.client_id), replaying.ReplayCount()
-        found = tuple(
-            PlannedReplay(message_id=letter.message.message_id, client_id=letter.client_id, dead_letter_id=letter.dead_letter_id)
-            for letter in self._candidates(source, chosen, count)
-        )
+        count = replaying.ReplayCount()
+        with self._store(chosen.client_id) as store:
+            found = tuple(
+                PlannedReplay(
+                    message_id=letter.message.message_id, client_id=letter.client_id, dead_letter_id=letter.dead_letter_id
+                )
+                for letter in _candidates(store, chosen, count)
+            )
+            sources = tuple(store.described())
         return ReplayPlan(
             chosen=chosen,
             matched=count.matched,
             is_cut=count.matched >= MAX_REPLAYED,
             planned=found,
-            sources=tuple(source.described()),
+            sources=sources,
             skipped={why.value: number for why, number in count.skipped.items()},
         )
 
     def replay(self, plan: ReplayPlan, on_progress: Progress) -> int:
         """Sends what was planned, unless it has been sent meanwhile. Returns how many were sent."""
         planned, count = {letter.dead_letter_id for letter in plan.planned}, replaying.ReplayCount()
-        letters = self._candidates(self._source(plan.chosen.client_id), plan.chosen, count)
-        replaying.send_again(
-            self._settings,
-            _options(plan.chosen),
-            (letter for letter in letters if letter.dead_letter_id in planned),
-            count,
-            lambda now: on_progress(now.sent, len(planned)),
-        )
+        with self._store(plan.chosen.client_id) as store:
+            replaying.send_again(
+                self._settings,
+                _options(plan.chosen),
+                (letter for letter in _candidates(store, plan.chosen, count) if letter.dead_letter_id in planned),
+                count,
+                lambda now: on_progress(now.sent, len(planned)),
+            )
         return count.sent
 
-    def _candidates(
-        self, source: Source, chosen: LettersFilter, count: replaying.ReplayCount
-    ) -> Iterator[replaying.ReplayLetter]:
-        options = _options(chosen)
-        found = self._dead_letters(source).candidates(options, chosen.matches, limit=MAX_REPLAYED)
-        return replaying.letters(islice(found, MAX_REPLAYED), options, count)
+    def _store(self, client_id: str) -> Store:
+        return Store(self._settings, self._engine.every, limits=SourceLimits(client_id=client_id or None))
 
-    def _dead_letters(self, source: Source) -> DeadLetters:
-        return DeadLetters(source, lambda: self._spark(source))
 
-    def _source(self, client_id: str, on_progress: Progress = lambda done, of: None) -> Source:
-        return source_of(
-            self._settings, SourceChoice.AUTO, SourceLimits(client_id=client_id or None), jars=spark_jars, on_progress=on_progress
-        )
-
-    def _spark(self, source: Source | None = None) -> HistorySession:
-        """Returns a session of the one Spark, which is shared and therefore never stopped."""
-        return HistorySession(self._settings, spark_jars(), brief=True, source=source)
+def _candidates(store: Store, chosen: LettersFilter, count: replaying.ReplayCount) -> Iterator[replaying.ReplayLetter]:
+    options = _options(chosen)
+    return replaying.letters(islice(DeadLetters(store).candidates(options), MAX_REPLAYED), options, count)
 
 
 def _options(chosen: LettersFilter) -> replaying.ReplayOptions:

@@ -29,11 +29,11 @@ def totals_of_engine(settings: Settings, *, worst: int) -> SessionTotals | None:
 
 def totals_of_checkpoint(settings: Settings, *, worst: int) -> SessionTotals:
     """Starts Spark, reads the totals and stops it. Raises InflightError if Spark cannot start here, or there is no checkpoint."""
-    from streaming.history.session import HistorySession
+    from streaming.history.stored_sessions import StoredSessions
 
-    with HistorySession(settings, spark_jars(), brief=True) as history:
-        stats = history.session_stats()
-        rows = history.longest_queues(limit=worst)
+    with StoredSessions(settings, spark_jars()) as stored:
+        stats = stored.session_stats()
+        rows = stored.longest_queues(limit=worst)
     return _totals(msgspec.to_builtins(stats), rows, source="checkpoint")
 
 

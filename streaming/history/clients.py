@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Final
 
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
-
 from state.dead_letters.quarantine import decode_quarantine
 from state.errors import UnreadableRecord
 from state.model import Subscription
@@ -18,7 +16,6 @@ from state.session_codec import decode_session
 from state.settings import SessionSettings
 from streaming.engine.operator.state_row import check_version
 from streaming.history.output import beginning_of
-from streaming.history.session import HistorySession
 
 _PAYLOAD_BYTES: Final = 120
 
@@ -83,7 +80,7 @@ class StoredClient:
     """A client in the checkpoint.
 
     Attributes:
-        summary: A row of `HistorySession.sessions`.
+        summary: A row of `LiveSessions.client`.
         session: None = it cannot be shown, see `why_not`.
     """
 
@@ -92,14 +89,8 @@ class StoredClient:
     why_not: str = ""
 
 
-def row_of_client(history: HistorySession, client_id: str) -> dict[str, Any] | None:
-    """Returns the row of `HistorySession.sessions` with its blob; None if there is no session. Raises NoArchive."""
-    rows = history.collected(history.sessions(blobs=True).where(F.col("client_id") == F.lit(client_id)).limit(1))
-    return rows[0] if rows else None
-
-
 def stored_in(row: dict[str, Any], settings: SessionSettings, *, most: int) -> StoredClient:
-    """Returns the client of a row of `HistorySession.sessions` that has its blob."""
+    """Returns the client of a row of `LiveSessions.client` that has its blob."""
     summary, client_id = dict(row), row["client_id"]
     version, blob = summary.pop("version"), base64.b64decode(summary.pop("blob") or "")
     try:

@@ -1,72 +1,85 @@
-"""Lists dead letters and plans their replay: without Spark where that is quick (plain_letters.py), else from the tables."""
+"""Lists dead letters and plans their replay, from the relations of the store."""
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import base64
+from collections.abc import Iterator
+from typing import Any, Final, TypeAlias
 
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from streaming.archive.tables import DEAD_LETTERS, LEDGER
+from streaming.history.errors import NothingFound
+from streaming.history.questions import checked_condition
+from streaming.history.replay import ReplayOptions, with_skip
+from streaming.history.sources.kafka_rows import REPLAYED
+from streaming.history.store import Store
 
-from streaming.archive.tables import DEAD_LETTERS
-from streaming.history import plain_letters, replay
-from streaming.history.plain_letters import only, with_text_headers
-from streaming.history.session import HistorySession
-from streaming.history.sources.source import Row, Source
+Document: TypeAlias = dict[str, Any]
+
+_CUT: Final = "* REPLACE (payload[1:{bytes}] AS payload, payload_text[1:{bytes}] AS payload_text)"
+_CANDIDATES: Final = """
+WITH newest AS (
+    SELECT dead_letter_id AS newest_id, row_number() OVER one_message = 1 AS is_newest FROM dead_letters
+    WINDOW one_message AS (PARTITION BY client_id, message_id ORDER BY died_ms DESC, kafka_offset DESC, dead_letter_id DESC)
+), replayed AS (
+    SELECT DISTINCT split_part(detail, ' ', 1) AS replayed_id FROM ledger WHERE transition = '{replayed}'
+)
+SELECT letters.*, is_newest, replayed_id IS NOT NULL AS was_replayed
+FROM (FROM dead_letters WHERE (
+{condition}
+)) letters JOIN newest ON newest_id = dead_letter_id LEFT JOIN replayed ON replayed_id = dead_letter_id
+ORDER BY died_ms, kafka_partition, kafka_offset
+"""
 
 
 class DeadLetters:
-    """The dead letters of a source. Methods raise BadQuestion and NoArchive.
+    """The dead letters of a store. Methods raise what the store raises."""
 
-    Args:
-        spark: Starts Spark: for a condition in SQL, for the archive, and for very many.
+    def __init__(self, store: Store) -> None:
+        self._store = store
 
-    `where` is a condition in SQL, None = all. `matches` says the same of a row, for a source that needs no Spark; without it
-    a condition does.
-    """
-
-    def __init__(self, source: Source, spark: Callable[[], HistorySession]) -> None:
-        self._source = source
-        self._spark = spark
-
-    def listed(
-        self,
-        *,
-        limit: int,
-        where: str | None = None,
-        matches: Callable[[Row], bool] | None = None,
-        payload_bytes: int | None = None,
-    ) -> list[dict[str, Any]]:
+    def listed(self, *, limit: int, where: str | None = None, payload_bytes: int | None = None) -> list[Document]:
         """Returns the newest first, at most `limit`.
 
         Args:
+            where: A condition in SQL; None = all.
             payload_bytes: Cuts each payload; None = all of it.
         """
-        if where is None or matches is not None:
-            found = plain_letters.listed(self._source, limit=limit, matches=matches, payload_bytes=payload_bytes)
-            if found is not None:
-                return found
-        history = self._spark()
-        rows = history.where(history.table(DEAD_LETTERS.name), where)
-        if payload_bytes is not None:
-            rows = rows.withColumns({name: F.substring(name, 1, payload_bytes) for name in ("payload", "payload_text")})
-        return history.collected(rows.orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc()).limit(limit))
+        columns = "*" if payload_bytes is None else _CUT.format(bytes=payload_bytes)
+        order = "died_ms DESC, kafka_offset DESC"
+        found = self._store.where(DEAD_LETTERS.name, where, columns=columns, order=order, limit=limit)
+        return [_with_headers(letter) for letter in found]
 
-    def one(self, dead_letter_id: str) -> dict[str, Any]:
+    def one(self, dead_letter_id: str) -> Document:
         """Returns the dead letter whose id begins so, its headers as text where they are text. Raises NothingFound."""
-        if (found := plain_letters.one(self._source, dead_letter_id)) is not None:
-            return found
-        history = self._spark()
-        rows = history.table(DEAD_LETTERS.name).where(F.startswith(F.col("dead_letter_id"), F.lit(dead_letter_id)))
-        return with_text_headers(only(history.collected(rows.limit(2)), dead_letter_id))
+        self._store.load(DEAD_LETTERS.name)
+        query = "FROM dead_letters WHERE starts_with(dead_letter_id, ?) LIMIT 2"
+        found = list(self._store.documents(query, [dead_letter_id]))
+        if not found:
+            raise NothingFound(f"there is no dead letter {dead_letter_id!r}: `inflight dead-letters` lists them with their ids")
+        if len(found) > 1:
+            raise NothingFound(f"several dead letters begin with {dead_letter_id!r}: give more of the id")
+        letter = _with_headers(found[0])
+        return letter | {"headers": [{"key": header["key"], "value": _as_text(header["value"])} for header in letter["headers"]]}
 
-    def candidates(
-        self, options: replay.ReplayOptions, matches: Callable[[Row], bool] | None = None, *, limit: int | None = None
-    ) -> Iterable[dict[str, Any]]:
-        """Returns what a replay considers, oldest first, with `skip`: None = to be sent.
+    def candidates(self, options: ReplayOptions) -> Iterator[Document]:
+        """Yields the dead letters that match, oldest first, with `skip`: None = to be sent."""
+        store, checked = self._store, checked_condition("true" if options.where is None else options.where)
+        store.load(DEAD_LETTERS.name, *checked.relations)
+        store.load(LEDGER.name, containing=REPLAYED.encode())
+        ledger_since_ms = store.complete_since_ms(LEDGER.name)
+        query = _CANDIDATES.format(replayed=REPLAYED, condition=checked.text)
+        for document in store.asked(DEAD_LETTERS.name, query, options.where):
+            is_newest, was_replayed = document.pop("is_newest"), document.pop("was_replayed")
+            letter = _with_headers(document)
+            yield with_skip(letter, options, ledger_since_ms, is_newest=is_newest, was_replayed=was_replayed)
 
-        Args:
-            limit: How many Spark reads.
-        """
-        if options.where is None or matches is not None:
-            found = plain_letters.candidates(self._source, options, matches)
-            if found is not None:
-                return found
-        return replay.candidates(self._spark(), options, limit=limit)
+
+def _with_headers(letter: Document) -> Document:
+    """Returns the document with a list of headers, also of a record without any."""
+    return letter | {"headers": letter["headers"] or []}
+
+
+def _as_text(encoded: str | None) -> str:
+    """Converts bytes in base64 to text, or to `base64:…` where they are no UTF-8."""
+    try:
+        return base64.b64decode(encoded or "").decode()
+    except UnicodeDecodeError:
+        return f"base64:{encoded}"

@@ -15,9 +15,13 @@ class NoArchive(InflightError):
             "directory of the engine with --data-dir, or start it"
         )
 
+    @classmethod
+    def unreadable(cls, table: str, error: Exception) -> Self:
+        return cls(f"the table {table} cannot be read here ({error}): ask it with your own Spark, or add --source kafka")
+
 
 class BadQuestion(InflightError):
-    """Spark refuses the SQL; the text has its reason."""
+    """The SQL is refused; the text has the reason."""
 
 
 class NothingFound(InflightError):

@@ -8,10 +8,12 @@ from streaming.engine.answers.asking import ask_engine
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
     from streaming.engine.spark_options import SparkJars
-    from streaming.history.session import HistorySession
+    from streaming.history.stored_sessions import StoredSessions
 
 _LONG_S: Final = 60.0
 """A million sessions take longer to read than a few."""
+_MANY: Final = 100_000
+"""Sessions that the engine is asked for at once: it sends its answer as one document."""
 
 
 class LiveSessions:
@@ -37,25 +39,43 @@ class LiveSessions:
         if answer is not None:
             found: list[dict[str, Any]] = answer["sessions"]
             return found
-        with self._spark() as history:
-            return history.longest_queues(limit=limit, prefix=prefix)
+        with self._spark() as stored:
+            return stored.longest_queues(limit=limit, prefix=prefix)
+
+    def every(self) -> list[dict[str, Any]]:
+        """Returns the rows of all sessions. Says on standard error when Spark is started for them."""
+        answer: list[dict[str, Any]] | None = self.ask("rows", limit=_MANY)
+        if answer is not None and len(answer) < _MANY:
+            return answer
+        from streaming.terminal import say
+
+        why = "no engine answers on this data directory" if answer is None else f"there are {_MANY:,} sessions or more"
+        say(f"{why}: Spark reads the sessions from the checkpoint, which takes a while", err=True)
+        with self._spark() as stored:
+            return stored.every()
 
     def quarantined(self) -> list[str]:
         """Returns the ids of the quarantined clients, sorted."""
         answer: list[str] | None = self.ask("quarantined")
         if answer is not None:
             return answer
-        from streaming.history.requests import quarantined_clients
+        with self._spark() as stored:
+            return stored.quarantined()
 
-        with self._spark() as history:
-            return quarantined_clients(history)
+    def client(self, client_id: str) -> dict[str, Any] | None:
+        """Returns the row of a client with its stored form in `version` and `blob`; None if there is no session."""
+        answer: list[dict[str, Any]] | None = self.ask("client", id=client_id)
+        if answer is not None:
+            return next(iter(answer), None)
+        with self._spark() as stored:
+            return stored.client(client_id)
 
     def ask(self, question: str, *, timeout_s: float = _LONG_S, **parameters: object) -> Any | None:
         """Returns the running engine's answer; None if none runs here. Raises EngineBusy."""
         settings = self._settings
         return ask_engine(settings.engine.data_dir, settings.sessions_checkpoint, question, timeout_s, **parameters)
 
-    def _spark(self) -> "HistorySession":
-        from streaming.history.session import HistorySession  # PySpark takes a second to import
+    def _spark(self) -> "StoredSessions":
+        from streaming.history.stored_sessions import StoredSessions  # PySpark takes a second to import
 
-        return HistorySession(self._settings, self._jars(), brief=True)
+        return StoredSessions(self._settings, self._jars())

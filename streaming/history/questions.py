@@ -1,53 +1,111 @@
-"""Runs SQL of people who may ask about the tables, but not read this machine's files or call Java with the operator's rights.
+"""Checks SQL of people, who may ask about the relations of the store, but not read this machine's files or change anything.
 
-A query is analysed first, which executes nothing, and refused if it uses anything but the views and Spark's own functions.
+A question is parsed, which executes nothing and opens nothing, and refused unless it is one SELECT that calls no other table
+functions than `_TABLE_FUNCTIONS`. DuckDB itself has no access to files either (streaming/history/database.py).
 """
 
+import json
 import re
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, SparkSession
+import duckdb
 
 from streaming.history.errors import BadQuestion
-from streaming.spark_internals.plans import foreign_parts, foreign_parts_of_condition
 
-_QUERIES: Final = ("select", "with", "values", "table", "from", "(")
-_ABOUT: Final = ("describe", "desc", "show")
-_EXPLAIN: Final = "explain"
-_EXPLAINED: Final = re.compile(r"explain\s+(?:(?:extended|codegen|cost|formatted)\s+)?", re.IGNORECASE)
-_PATH: Final = re.compile(r"[/:\\]")
+_WORDS: Final = ("select", "with", "from", "values", "table", "describe", "show", "explain")
+_EXPLAIN: Final = re.compile(r"explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
+_DESCRIBE: Final = re.compile(r'desc(?:ribe)?\s+(?:table\s+)?"?(\w+)"?', re.IGNORECASE)
+_SHOW: Final = re.compile(r"show\s+(?:all\s+)?(?:tables|views)", re.IGNORECASE)
+_TABLE_FUNCTIONS: Final = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
+"""Those that read nothing."""
 
 
-def checked_query(spark: SparkSession, question: str) -> DataFrame:
-    """Returns the answer to a query over the temporary views. Raises BadQuestion, and PySparkException for wrong SQL."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """A question that may be asked.
+
+    Attributes:
+        relations: The names of all tables in it, in lower case, also those that it defines itself.
+        described: DESCRIBE of this table, by its name in lower case; None = another question.
+        is_list: SHOW TABLES.
+    """
+
+    text: str
+    relations: frozenset[str]
+    described: str | None = None
+    is_list: bool = False
+
+
+def checked_question(question: str) -> Question:
+    """Returns the question. Raises BadQuestion."""
     text = question.strip().rstrip(";").strip()
-    word = text[:1] if text.startswith("(") else text.split(maxsplit=1)[0].lower() if text else ""
-    # A file is no table. Spark would read the beginning of one for its columns even before the check.
-    spark.conf.set("spark.sql.runSQLOnFiles", "false")
-    if word in _QUERIES:
-        # Any text is a query, and cannot write, as a subquery.
-        found = spark.sql(f"SELECT * FROM ({text})")  # noqa: S608  # nosec B608
-        _refuse(foreign_parts(found))
-        return found
-    if word == _EXPLAIN:
-        checked_query(spark, _EXPLAINED.sub("", text, count=1))
-    elif word not in _ABOUT:
-        raise BadQuestion(f"{word or 'nothing'!r} is no question: ask with {', '.join((*_QUERIES[:4], *_ABOUT, _EXPLAIN))}")
-    elif _PATH.search(text):
-        raise BadQuestion(f"{text!r} names a path: ask about one of the tables by its name")
-    return spark.sql(text)
+    if (described := _DESCRIBE.fullmatch(text)) is not None:
+        return Question(text=text, relations=frozenset(), described=described[1].lower())
+    if _SHOW.fullmatch(text) is not None:
+        return Question(text=text, relations=frozenset(), is_list=True)
+    return Question(text=text, relations=_relations(_parsed(_EXPLAIN.sub("", text, count=1), text)))
 
 
-def checked_condition(rows: DataFrame, condition: str) -> DataFrame:
-    """Returns the rows for which a condition in SQL holds. Raises as `checked_query`."""
-    found = rows.where(condition)
-    _refuse(foreign_parts_of_condition(found))
-    return found
+def checked_condition(condition: str) -> Question:
+    """Returns the question with the text of a condition over the rows of one relation. Raises BadQuestion."""
+    if not condition.strip():
+        raise BadQuestion("the condition is empty: write one as after WHERE, e.g. \"reason = 'expired'\"")
+    node = _parsed(f"SELECT 1 WHERE (\n{condition}\n)", condition)["node"]
+    is_one = node["type"] == "SELECT_NODE" and not node["modifiers"] and not node["group_sets"] and node["having"] is None
+    if not is_one:
+        raise BadQuestion(f"{condition!r} is no condition: write one as after WHERE, e.g. \"reason = 'expired'\"")
+    return Question(text=condition, relations=_relations(node))
 
 
-def _refuse(parts: Sequence[str]) -> None:
-    if parts:
-        raise BadQuestion(
-            f"the question uses {', '.join(sorted(set(parts)))}: read only the tables, and call only functions of Spark's SQL"
-        )
+def first_line(error: Exception) -> str:
+    """Returns what DuckDB says, without its kind of error, its advice and the place."""
+    text = str(error).strip()
+    return " ".join((text.splitlines() or [type(error).__name__])[0].partition(" Error: ")[2].split() or [text])[:500]
+
+
+def _parsed(text: str, question: str) -> dict[str, Any]:
+    """Returns the tree of the only SELECT in a text."""
+    words = question.split(maxsplit=1)
+    word = words[0].lower() if words else "nothing"
+    try:
+        statements = duckdb.extract_statements(text)
+    except duckdb.Error as error:
+        raise BadQuestion(f"{first_line(error)}. Ask one question in SQL, as DuckDB knows it") from error
+    if len(statements) > 1:
+        raise BadQuestion("these are several statements: ask one question")
+    if not statements or statements[0].type != duckdb.StatementType.SELECT:
+        raise BadQuestion(f"{word!r} is no question: ask with {', '.join(_WORDS)}")
+    row = _parser().execute("SELECT json_serialize_sql(?::VARCHAR)", [text]).fetchone()
+    found: dict[str, Any] = json.loads(row[0]) if row else {"error": True}
+    if found["error"]:
+        raise BadQuestion(f"{word!r} is no question: ask with {', '.join(_WORDS)}")
+    foreign = sorted({name for name in _values(found, "TABLE_FUNCTION") if name not in _TABLE_FUNCTIONS})
+    if foreign:
+        raise BadQuestion(f"the question uses {', '.join(foreign)}: read only the tables, and call only functions of SQL")
+    tree: dict[str, Any] = found["statements"][0]
+    return tree
+
+
+@cache
+def _parser() -> duckdb.DuckDBPyConnection:
+    return duckdb.connect(":memory:")
+
+
+def _relations(tree: Any) -> frozenset[str]:
+    return frozenset(_values(tree, "BASE_TABLE"))
+
+
+def _values(tree: Any, kind: str) -> Iterator[str]:
+    """Yields the names of tables or table functions in a tree, in lower case."""
+    match tree:
+        case dict():
+            if tree.get("type") == kind:
+                yield (tree["table_name"] if kind == "BASE_TABLE" else tree["function"]["function_name"]).lower()
+            for value in tree.values():
+                yield from _values(value, kind)
+        case list():
+            for value in tree:
+                yield from _values(value, kind)

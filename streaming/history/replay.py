@@ -1,5 +1,5 @@
-"""Sends dead letters again, with their history, to the queue that they died in or to another. They come from the table
-`dead_letters` of a source (streaming/history/sources).
+"""Sends dead letters again, with their history, to the queue that they died in or to another. They come from the relation
+`dead_letters` of the store (streaming/history/store.py).
 
 They go the way of the engine's own dead letters to `client:`, as a `MessageReturned` in `inflight.events`. No backend can write
 one, so the history counts (docs/guides/dead_letters.md). The message keeps its id, and its trace goes on.
@@ -25,8 +25,6 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
-from pyspark.sql import Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from state.events import MessageReturned
 from state.model import Message
@@ -35,10 +33,8 @@ from state.records.events import encode_event
 from state.records.ledger import LedgerRow, encode_ledger_rows
 from state.records.messages import BrokenContract, parse_message
 from state.records.record import Header
-from streaming.archive.tables import DEAD_LETTERS, LEDGER
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import BadQuestion
-from streaming.history.session import HistorySession
 from streaming.history.sources.kafka_rows import REPLAYED
 
 if TYPE_CHECKING:
@@ -104,26 +100,6 @@ class ReplayCount:
         self.skipped[why] = self.skipped.get(why, 0) + 1
 
 
-def candidates(history: HistorySession, options: ReplayOptions, *, limit: int | None = None) -> Iterator[dict[str, Any]]:
-    """Yields the dead letters that match, oldest first, with `skip`: None = to be sent. Raises BadQuestion, NoArchive."""
-    table = history.table(DEAD_LETTERS.name)
-    matching = history.where(table, options.where)
-    newest = Window.partitionBy("client_id", "message_id").orderBy(F.col("died_ms").desc(), F.col("kafka_offset").desc())
-    ranks = table.select("dead_letter_id", F.row_number().over(newest).alias("rank"))
-    replayed = (
-        history.table(LEDGER.name, containing=REPLAYED)
-        .where(F.col("transition") == REPLAYED)
-        .select(F.substring_index("detail", " ", 1).alias("dead_letter_id"), F.lit(True).alias("was_replayed"))
-        .distinct()
-    )
-    rows = matching.join(ranks, "dead_letter_id").join(replayed, "dead_letter_id", "left")
-    rows = rows.orderBy("died_ms", "kafka_partition", "kafka_offset")
-    ledger_since_ms = history.source.complete_since_ms(LEDGER.name)
-    for document in history.documents(rows if limit is None else rows.limit(limit)):
-        is_newest, was_replayed = document.pop("rank") == 1, bool(document.pop("was_replayed"))
-        yield with_skip(document, options, ledger_since_ms, is_newest=is_newest, was_replayed=was_replayed)
-
-
 def with_skip(
     document: dict[str, Any], options: ReplayOptions, ledger_since_ms: int | None, *, is_newest: bool, was_replayed: bool
 ) -> dict[str, Any]:
@@ -147,7 +123,7 @@ def letters(documents: Iterable[dict[str, Any]], options: ReplayOptions, count: 
     """Yields what is to be sent, and counts all documents in `count`.
 
     Args:
-        documents: The result of `candidates`.
+        documents: The result of `DeadLetters.candidates`.
     """
     for document in documents:
         count.matched += 1

@@ -6,7 +6,8 @@ from typing import Any, Final, TypeAlias
 
 from state.events import QuarantineRequest, SessionPurged
 from state.records.events import encode_event
-from streaming.history.session import HistorySession
+from streaming.history.session_relation import SESSIONS
+from streaming.history.store import Store
 
 SessionRequest: TypeAlias = QuarantineRequest | SessionPurged
 
@@ -14,19 +15,13 @@ _TIMEOUT_S: Final = 30
 _PORTION: Final = 10_000
 
 
-def quarantined_clients(history: HistorySession) -> list[str]:
-    """Returns the ids of the quarantined clients, sorted. Raises NoArchive when there is no checkpoint."""
-    rows = history.sessions().where("quarantined").select("client_id").orderBy("client_id")
-    return [row["client_id"] for row in history.documents(rows)]
-
-
-def purgeable_clients(history: HistorySession, condition: str) -> Iterator[str]:
+def purgeable_clients(store: Store, condition: str) -> Iterator[str]:
     """Returns the ids of the clients for which the condition holds and that are neither connected nor quarantined.
 
-    Raises NoArchive when there is no checkpoint, BadQuestion for a condition that Spark refuses.
+    Raises NoArchive when there is no checkpoint, BadQuestion for a condition that is none.
     """
-    rows = history.where(history.sessions(), condition).where("NOT connected AND NOT quarantined").select("client_id")
-    return (row["client_id"] for row in history.documents(rows))
+    found = store.where(SESSIONS, condition, order="client_id")
+    return (row["client_id"] for row in found if not row["connected"] and not row["quarantined"])
 
 
 def send_requests(producer: Any, topic: str, client_ids: Iterable[str], request: SessionRequest) -> int:

@@ -7,8 +7,10 @@ Steps:
 3. replay each client (client_replay.py), and add up what the partitions have found.
 """
 
+import json
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +26,6 @@ from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.query import source_records
 from streaming.engine.spark_options import SparkJars
 from streaming.history.errors import NothingFound
-from streaming.history.sources.kafka import read_ranges
 from streaming.history.sources.kafka_ranges import CutReason, OffsetRange
 from streaming.history.sources.kafka_reader import reading
 from streaming.history.sources.source import SourceLimits
@@ -113,6 +114,27 @@ def _ranges(settings: "Settings", period: Period) -> tuple[list[OffsetRange], in
         commands = reader.ranges([topics.commands], SourceLimits(max_records=0))
         limits = SourceLimits(since_ms=since_ms, max_records=0)
         return reader.ranges([topics.messages, topics.events, topics.ledger], limits), len(commands)
+
+
+def read_ranges(spark: SparkSession, settings: "Settings", ranges: Sequence[OffsetRange]) -> DataFrame:
+    """Returns the records of some ranges, with the columns of Kafka's source."""
+    partitions: dict[str, list[int]] = defaultdict(list)
+    starts: dict[str, dict[str, int]] = defaultdict(dict)
+    ends: dict[str, dict[str, int]] = defaultdict(dict)
+    for one in ranges:
+        partitions[one.topic].append(one.partition)
+        starts[one.topic][str(one.partition)] = one.start
+        ends[one.topic][str(one.partition)] = one.end
+    options = {
+        "assign": json.dumps(partitions),
+        "startingOffsets": json.dumps(starts),
+        "endingOffsets": json.dumps(ends),
+        "includeHeaders": "true",
+        "failOnDataLoss": "false",  # retention may delete what was about to be read
+        "kafka.isolation.level": "read_committed",
+        **settings.kafka.spark_options(),
+    }
+    return spark.read.format("kafka").options(**options).load()
 
 
 def _micro_batches(ledger: DataFrame, ranges: Sequence[OffsetRange], period: Period) -> tuple[MicroBatches, bool]:

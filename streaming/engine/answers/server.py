@@ -6,6 +6,7 @@ time, from the newest committed state. A question reads every session once, and 
 | path | answer |
 |---|---|
 | `/sessions?limit=N&prefix=TEXT` | `stats`: of all sessions; `sessions`: those with the longest queues |
+| `/rows?limit=N` | a list: sessions in no order |
 | `/client?id=CLIENT` | a list: the session with its stored form, or nothing |
 | `/quarantined` | the ids of quarantined clients |
 """
@@ -63,6 +64,9 @@ class SessionQuestions:
                 found = longest_queues(self._rows(), limit=limit, prefix=parameters.get("prefix", ""))
                 stats = collect_session_stats(self._spark, self._checkpoint)
                 return msgspec.json.encode({"stats": stats, "sessions": _documents(found)})
+            case "/rows":
+                limit = min(int(parameters.get("limit", "50")), _MAX_ROWS)
+                return msgspec.json.encode(_documents(self._rows().limit(limit)))
             case "/client":
                 rows = self._rows(blobs=True).where(F.col("client_id") == F.lit(parameters.get("id", "")))
                 return msgspec.json.encode(_documents(rows.limit(1)))

@@ -1,22 +1,67 @@
 """Asks the tables for what the report shows, as plain numbers. Each question is one pass over the days of the report."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Any, Final
-
-from pyspark.sql import Column, DataFrame, Row, Window
-from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
+from datetime import UTC, date, datetime
+from typing import Any, Final, TypeVar
 
 from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS
-from streaming.history.session import HistorySession
+from streaming.history.store import Store
 
 BUCKETS: Final = 60
 _WIDTHS_S: Final = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1_800, 3_600, 7_200, 14_400, 21_600, 43_200, 86_400, 604_800)
-_LOOKBACK_MS: Final = 86_400_000
-_WORST: Final = 10
-_WAITING: Final = ("accepted", "returned", "queued")
-_IN_WINDOW: Final = ("sent", "fast_sent", "resent", "replayed", "pubrec", "pubrel_sent")
+LOOKBACK_HOURS: Final = 24
+"""A message that moved last so long before the report is in no window and no queue of it."""
+_DEPTH: Final = """
+WITH moves AS (
+    SELECT batch_ms, client_id, message_id, kafka_partition, kafka_offset, row_index,
+        -- A QoS 0 message is sent and finished at once, so it is never in the window.
+        (packet_id IS NOT NULL
+            AND transition IN ('sent', 'fast_sent', 'resent', 'replayed', 'pubrec', 'pubrel_sent'))::INT AS sent,
+        (transition IN ('accepted', 'returned', 'queued') OR transition = 'refused' AND outcome IS NULL)::INT AS waits
+    FROM ledger
+    WHERE date >= $1 AND batch_ms BETWEEN $2 AND $3 AND message_id IS NOT NULL AND transition IN (
+        'accepted', 'returned', 'queued', 'refused', 'finished',
+        'sent', 'fast_sent', 'resent', 'replayed', 'pubrec', 'pubrel_sent')
+), changes AS (
+    SELECT greatest(-1, floor((batch_ms - $4) / $5)::BIGINT) AS bucket,
+        sent - coalesce(lag(sent) OVER life, 0) AS in_window, waits - coalesce(lag(waits) OVER life, 0) AS waiting
+    FROM moves
+    WINDOW life AS (PARTITION BY client_id, message_id ORDER BY batch_ms, kafka_partition, kafka_offset, row_index)
+)
+SELECT bucket, sum(in_window), sum(waiting) FROM changes GROUP BY bucket
+"""
+"""Changes of the numbers of messages in windows and of waiting messages, by bucket; bucket −1 is all time before.
+
+The newest transition of a message says where it is.
+"""
+_WORST: Final = """
+WITH resends AS (
+    SELECT client_id, count(*) FILTER (transition IN ('resent', 'replayed')) AS resends FROM ledger
+    WHERE date >= $1 AND batch_ms BETWEEN $2 AND $3 GROUP BY client_id
+), dead AS (
+    SELECT client_id, count(*) AS dead FROM dead_letters WHERE date >= $1 AND died_ms BETWEEN $2 AND $3 GROUP BY client_id
+), arrived AS (
+    SELECT client_id, count(*) AS delivered, quantile_disc(latency_ms, 0.99) AS latency_p99_ms FROM receipts
+    WHERE date >= $1 AND outcome_ms BETWEEN $2 AND $3 AND outcome = 'delivered' GROUP BY client_id
+)
+SELECT client_id, coalesce(resends, 0), coalesce(dead, 0), coalesce(delivered, 0), latency_p99_ms
+FROM resends FULL JOIN dead USING (client_id) FULL JOIN arrived USING (client_id)
+WHERE client_id != '' AND coalesce(resends, 0) + coalesce(dead, 0) > 0
+ORDER BY coalesce(dead, 0) DESC, coalesce(resends, 0) DESC, client_id LIMIT 10
+"""
+_FLOW: Final = """
+SELECT floor((batch_ms - $4) / $5)::BIGINT AS bucket, count(*) FILTER (transition = 'accepted'),
+    count(*) FILTER (outcome IN ('delivered', 'sent')), count(*) FILTER (transition IN ('resent', 'replayed'))
+FROM ledger WHERE date >= $1 AND batch_ms BETWEEN $2 AND $3 GROUP BY bucket
+"""
+_LATENCY: Final = """
+SELECT floor((outcome_ms - $4) / $5)::BIGINT AS bucket, quantile_disc(latency_ms, [0.5, 0.95, 0.99])
+FROM receipts WHERE date >= $1 AND outcome_ms BETWEEN $2 AND $3 AND outcome = 'delivered' GROUP BY GROUPING SETS ((bucket), ())
+"""
+"""The bucket null is the whole period."""
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,123 +112,71 @@ class Report:
         return not (sum(self.accepted) + sum(self.delivered) + sum(self.dead_letters.values()))
 
 
-def measure(history: HistorySession, *, since_ms: int, until_ms: int) -> Report:
-    """Asks the tables about a period, in ms since 1970. Raises NoArchive.
+def measure(store: Store, *, since_ms: int, until_ms: int) -> Report:
+    """Asks the tables about a period, in ms since 1970. Raises what the store raises.
 
     The report covers the part of the period in which something happened.
     """
-    ledger = history.table(LEDGER.name)
-    inside = ledger.where(F.col("date") >= _day(since_ms)).where(F.col("batch_ms").between(since_ms, until_ms))
-    found = inside.agg(
-        F.min("batch_ms").alias("first"), F.max("batch_ms").alias("last"), F.countDistinct("client_id").alias("clients")
-    ).first()
-    first_ms, last_ms = (
-        (since_ms, until_ms) if found is None or found["first"] is None else (found["first"], found["last"] + 1_000)
+    store.load(LEDGER.name, RECEIPTS.name, DEAD_LETTERS.name)
+    inside = (_day(since_ms), since_ms, until_ms)
+    query = (
+        "SELECT min(batch_ms), max(batch_ms), count(DISTINCT client_id) FROM ledger "
+        "WHERE date >= $1 AND batch_ms BETWEEN $2 AND $3"
     )
+    ((oldest_ms, newest_ms, clients),) = store.rows(query, inside)
+    first_ms, last_ms = (since_ms, until_ms) if oldest_ms is None else (oldest_ms, newest_ms + 1_000)
     width_s = _width_s(last_ms - first_ms)
-    start_ms = first_ms - first_ms % (width_s * 1_000)
-    count = max(1, -(-(last_ms - start_ms) // (width_s * 1_000)))
-    bucket = F.floor((F.col("batch_ms") - start_ms) / (width_s * 1_000)).cast("int").alias("bucket")
+    width_ms = width_s * 1_000
+    start_ms = first_ms - first_ms % width_ms
+    count = max(1, -(-(last_ms - start_ms) // width_ms))
+    flow = _by_bucket(store.rows(_FLOW, (*inside, start_ms, width_ms)))
+    latency = _by_bucket(store.rows(_LATENCY, (*inside, start_ms, width_ms)))
+    whole = (latency.get(None) or ([],))[0] or [None] * 3
+    lookback_ms = start_ms - LOOKBACK_HOURS * 3_600_000
+    depth = _by_bucket(store.rows(_DEPTH, (_day(lookback_ms), lookback_ms, until_ms, start_ms, width_ms)))
+    reasons = (
+        "SELECT coalesce(reason, 'unknown'), count(*) FROM dead_letters "
+        "WHERE date >= $1 AND died_ms BETWEEN $2 AND $3 GROUP BY ALL ORDER BY ALL"
+    )
+    letters = sorted(store.rows(reasons, inside), key=lambda row: -int(row[1]))
 
-    flow = _by_bucket(
-        inside.groupBy(bucket)
-        .agg(
-            _count(F.col("transition") == "accepted").alias("accepted"),
-            _count(F.col("outcome").isin("delivered", "sent")).alias("delivered"),
-            _count(F.col("transition").isin("resent", "replayed")).alias("resends"),
-        )
-        .collect()
-    )
-    receipts = (
-        history.table(RECEIPTS.name).where(F.col("date") >= _day(since_ms)).where(F.col("outcome_ms").between(since_ms, until_ms))
-    )
-    delivered = receipts.where(F.col("outcome") == "delivered")
-    quantiles = F.percentile_approx("latency_ms", [0.5, 0.95, 0.99]).alias("quantiles")
-    arrival = F.floor((F.col("outcome_ms") - start_ms) / (width_s * 1_000)).cast("int").alias("bucket")
-    latency = _by_bucket(delivered.groupBy(arrival).agg(quantiles).collect())
-    overall = delivered.agg(quantiles).first()
-    whole = [None] * 3 if overall is None or overall["quantiles"] is None else list(overall["quantiles"])
-    depth = _depth(ledger, since_ms=start_ms, until_ms=until_ms, bucket=bucket)
-    letters = (
-        history.table(DEAD_LETTERS.name)
-        .where(F.col("date") >= _day(since_ms))
-        .where(F.col("died_ms").between(since_ms, until_ms))
-    )
+    def column(rows: Mapping[int | None, tuple[Any, ...]], index: int, otherwise: T) -> list[T]:
+        return [rows[number][index] if number in rows else otherwise for number in range(count)]
 
-    def by_bucket(rows: dict[int, Row], value: Callable[[Row], Any], otherwise: Any) -> list[Any]:
-        return [value(rows[number]) if number in rows else otherwise for number in range(count)]
+    def quantile(index: int) -> list[int | None]:
+        found = {number: row[0] for number, row in latency.items()}
+        return [found[number][index] if found.get(number) else None for number in range(count)]
 
     return Report(
         since=_utc(start_ms),
-        until=_utc(start_ms + count * width_s * 1_000),
+        until=_utc(start_ms + count * width_ms),
         width_s=width_s,
-        times=[_utc(start_ms + number * width_s * 1_000) for number in range(count)],
-        accepted=by_bucket(flow, lambda row: row["accepted"], 0),
-        delivered=by_bucket(flow, lambda row: row["delivered"], 0),
-        resends=by_bucket(flow, lambda row: row["resends"], 0),
-        latency_p50_ms=by_bucket(latency, lambda row: row["quantiles"][0], None),
-        latency_p95_ms=by_bucket(latency, lambda row: row["quantiles"][1], None),
-        latency_p99_ms=by_bucket(latency, lambda row: row["quantiles"][2], None),
-        in_window=_running_total(depth, "in_window", count),
-        waiting=_running_total(depth, "waiting", count),
-        dead_letters={
-            row["reason"] or "unknown": row["count"]
-            for row in letters.groupBy("reason").count().orderBy(F.col("count").desc(), "reason").collect()
-        },
-        worst=_worst(inside, letters, delivered),
+        times=[_utc(start_ms + number * width_ms) for number in range(count)],
+        accepted=column(flow, 0, 0),
+        delivered=column(flow, 1, 0),
+        resends=column(flow, 2, 0),
+        latency_p50_ms=quantile(0),
+        latency_p95_ms=quantile(1),
+        latency_p99_ms=quantile(2),
+        in_window=_running_total(depth, 0, count),
+        waiting=_running_total(depth, 1, count),
+        dead_letters=dict(letters),
+        worst=[
+            WorstClient(client_id=client_id, resends=resends, dead_letters=dead, delivered=delivered, latency_p99_ms=p99_ms)
+            for client_id, resends, dead, delivered, p99_ms in store.rows(_WORST, inside)
+        ],
         overall_p50_ms=whole[0],
         overall_p95_ms=whole[1],
         overall_p99_ms=whole[2],
-        clients=0 if found is None else found["clients"],
+        clients=clients,
     )
 
 
-def _depth(ledger: DataFrame, *, since_ms: int, until_ms: int, bucket: Column) -> dict[int, Row]:
-    """Returns, by bucket, how the numbers of messages in windows and of waiting messages change. Bucket −1 is all time before.
-
-    The newest transition of a message says where it is. A message from more than a day before the report is not counted.
-    """
-    rows = (
-        ledger.where(F.col("date") >= _day(since_ms - _LOOKBACK_MS))
-        .where(F.col("batch_ms").between(since_ms - _LOOKBACK_MS, until_ms) & F.col("message_id").isNotNull())
-        .where(F.col("transition").isin(*_WAITING, *_IN_WINDOW, "refused", "finished"))
-    )
-    # A QoS 0 message is sent and finished at once, so it is never in the window.
-    in_window = F.col("transition").isin(*_IN_WINDOW) & F.col("packet_id").isNotNull()
-    waiting = F.col("transition").isin(*_WAITING) | ((F.col("transition") == "refused") & F.col("outcome").isNull())
-    life = Window.partitionBy("client_id", "message_id").orderBy("batch_ms", "kafka_partition", "kafka_offset", "row_index")
-    changes = rows.select(
-        F.when(F.col("batch_ms") < since_ms, F.lit(-1)).otherwise(bucket).alias("bucket"),
-        (in_window.cast("int") - F.coalesce(F.lag(in_window.cast("int")).over(life), F.lit(0))).alias("in_window"),
-        (waiting.cast("int") - F.coalesce(F.lag(waiting.cast("int")).over(life), F.lit(0))).alias("waiting"),
-    )
-    return _by_bucket(
-        changes.groupBy("bucket").agg(F.sum("in_window").alias("in_window"), F.sum("waiting").alias("waiting")).collect()
-    )
-
-
-def _worst(inside: DataFrame, letters: DataFrame, delivered: DataFrame) -> list[WorstClient]:
-    resends = inside.groupBy("client_id").agg(_count(F.col("transition").isin("resent", "replayed")).alias("resends"))
-    dead = letters.groupBy("client_id").agg(F.count(F.lit(1)).alias("dead_letters"))
-    arrived = delivered.groupBy("client_id").agg(
-        F.count(F.lit(1)).alias("delivered"), F.percentile_approx("latency_ms", 0.99).alias("latency_p99_ms")
-    )
-    clients = (
-        resends.join(dead, "client_id", "full")
-        .join(arrived, "client_id", "full")
-        .na.fill(0, ["resends", "dead_letters", "delivered"])
-        .where((F.col("resends") + F.col("dead_letters") > 0) & (F.col("client_id") != ""))
-        .orderBy(F.col("dead_letters").desc(), F.col("resends").desc(), "client_id")
-        .limit(_WORST)
-    )
-    return [WorstClient(**row.asDict()) for row in clients.collect()]
-
-
-def _running_total(changes: dict[int, Row], name: str, count: int) -> list[int]:
-    total = changes[-1][name] if -1 in changes else 0
+def _running_total(changes: Mapping[int | None, tuple[Any, ...]], index: int, count: int) -> list[int]:
+    total = int(changes[-1][index]) if -1 in changes else 0
     totals = []
     for number in range(count):
-        total += changes[number][name] if number in changes else 0
+        total += int(changes[number][index]) if number in changes else 0
         totals.append(max(0, total))
     return totals
 
@@ -193,16 +186,12 @@ def _width_s(span_ms: int) -> int:
     return next((width for width in _WIDTHS_S if width * BUCKETS * 1_000 >= span_ms), _WIDTHS_S[-1])
 
 
-def _by_bucket(rows: list[Row]) -> dict[int, Row]:
-    return {row["bucket"]: row for row in rows}
+def _by_bucket(rows: Iterable[tuple[Any, ...]]) -> dict[int | None, tuple[Any, ...]]:
+    return {row[0]: row[1:] for row in rows}
 
 
-def _count(condition: Column) -> Column:
-    return F.coalesce(F.sum(condition.cast("int")), F.lit(0)).cast("bigint")
-
-
-def _day(milliseconds: int) -> Column:
-    return F.lit(_utc(milliseconds).date())
+def _day(milliseconds: int) -> date:
+    return _utc(milliseconds).date()
 
 
 def _utc(milliseconds: int) -> datetime:

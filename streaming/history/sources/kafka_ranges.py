@@ -14,6 +14,19 @@ class CutReason(StrEnum):
     RETENTION = "Kafka has deleted what is older"
     SINCE = "--since"
     MAX_RECORDS = "--max-records"
+    ARCHIVED = "older ones are in the tables"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchivedUntil:
+    """The newest record of a partition that is in a table.
+
+    Attributes:
+        time_ms: When it happened, ms since 1970.
+    """
+
+    offset: int
+    time_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +68,18 @@ def range_since(
     return OffsetRange(topic=topic, partition=partition, start=beginning, end=end, cut=cut)
 
 
+def after_archived(one: OffsetRange, until: ArchivedUntil, first_later: int | None) -> OffsetRange:
+    """Returns the part of a range that is not in the tables yet; all of it for a topic that was made anew since.
+
+    Args:
+        first_later: Kafka's offset for a time when the archived record had certainly been written; None = no record is so new.
+    """
+    is_same_topic = until.offset < one.end and (first_later is None or first_later > until.offset)
+    if not is_same_topic or until.offset < one.start:
+        return one
+    return replace(one, start=until.offset + 1, cut=CutReason.ARCHIVED, complete_since_ms=None)
+
+
 def newest(ranges: list[OffsetRange], max_records: int) -> list[OffsetRange]:
     """Returns the newest part of each range, the same share of each, at most `max_records` together; 0 = all."""
     total = sum(one.count for one in ranges)
@@ -78,6 +103,8 @@ def described(ranges: list[OffsetRange]) -> str:
     numbers = f"partition {first.partition}" if len(ranges) == 1 else f"{len(ranges)} partitions"
     records = f"{first.topic}: {numbers}, {sum(one.count for one in ranges):,} records"
     back_to_ms = complete_since_ms(ranges)
+    if back_to_ms is None and any(one.cut is CutReason.ARCHIVED for one in ranges):
+        return f"{records}; {CutReason.ARCHIVED}"
     if back_to_ms is None:
         return f"{records}, {CutReason.NOTHING}"
     why = sorted({one.cut for one in ranges if one.complete_since_ms is not None})

@@ -1,7 +1,8 @@
 """Reads ranges of topics with a consumer of its own, which is in no group and commits nothing."""
 
+import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +14,7 @@ from sinks.kafka.kafka_python import FailFastClient
 from sinks.kafka.partitioning import partition_of
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import NothingFound
-from streaming.history.sources.kafka_ranges import CutReason, OffsetRange, newest, range_since
+from streaming.history.sources.kafka_ranges import ArchivedUntil, CutReason, OffsetRange, after_archived, newest, range_since
 from streaming.history.sources.source import SourceLimits
 
 if TYPE_CHECKING:
@@ -21,9 +22,12 @@ if TYPE_CHECKING:
 
 _REQUEST_MS: Final = 10_000
 _POLL_MS: Final = 200
+_CONNECT_S: Final = 2.0
 _STALLED_S: Final = 30.0
 """How long Kafka may give no record although there are some."""
 _PORTION: Final = 5_000
+_WRITTEN_WITHIN_MS: Final = 600_000
+"""How long after an event its record is written at most, with clocks that differ. A later time costs only reading more."""
 
 
 class KafkaReader:
@@ -36,10 +40,18 @@ class KafkaReader:
         """Returns True if the topic exists: before `inflight topics` has run, those of routing do not."""
         return bool(self._consumer.partitions_for_topic(topic))
 
-    def ranges(self, topics: Sequence[str], limits: SourceLimits) -> list[OffsetRange]:
+    def ranges(
+        self,
+        topics: Sequence[str],
+        limits: SourceLimits,
+        archived: Mapping[tuple[str | None, int], ArchivedUntil] | None = None,
+    ) -> list[OffsetRange]:
         """Returns what Kafka has at this moment within the limits, which hold for all topics together.
 
         With a client id only the partition that its records are in is read. Raises NothingFound for a topic that does not exist.
+
+        Args:
+            archived: What is in a table, by (topic, partition); a topic None stands for all topics. It is left out.
         """
         since_ms = limits.since_ms
         chosen = [TopicPartition(topic, number) for topic in topics for number in self._partitions(topic, limits.client_id)]
@@ -56,7 +68,7 @@ class KafkaReader:
             )
             for part in chosen
         ]
-        return self._with_times(newest(found, limits.max_records))
+        return self._with_times(newest(self._without_archived(found, archived or {}), limits.max_records))
 
     def records(self, ranges: Sequence[OffsetRange], on_progress: Callable[[int, int], None]) -> Iterator[Any]:
         """Yields kafka-python's records, in order within each partition.
@@ -82,6 +94,23 @@ class KafkaReader:
                 moved_s, left_before = time.monotonic(), left
             elif time.monotonic() > moved_s + _STALLED_S:
                 raise KafkaTimeoutError(f"nothing came from {next(iter(ends)).topic} for {_STALLED_S:.0f} s")
+
+    def _without_archived(
+        self, ranges: list[OffsetRange], archived: Mapping[tuple[str | None, int], ArchivedUntil]
+    ) -> list[OffsetRange]:
+        known = {
+            TopicPartition(one.topic, one.partition): until
+            for one in ranges
+            if (until := archived.get((one.topic, one.partition), archived.get((None, one.partition)))) is not None
+        }
+        times = {part: until.time_ms + _WRITTEN_WITHIN_MS for part, until in known.items()}
+        later = self._consumer.offsets_for_times(times) if times else {}
+        found = []
+        for one in ranges:
+            part = TopicPartition(one.topic, one.partition)
+            first_later = None if later.get(part) is None else later[part].offset
+            found.append(after_archived(one, known[part], first_later) if part in known else one)
+        return found
 
     def _partitions(self, topic: str, client_id: str | None) -> Sequence[int]:
         numbers = sorted(self._consumer.partitions_for_topic(topic) or ())
@@ -115,6 +144,21 @@ class KafkaReader:
         for part, start in parts.items():
             self._consumer.seek(part, start)
         self._consumer.resume(*parts)
+
+
+def check_listening(settings: "Settings") -> None:
+    """Raises KafkaUnreachable at once if all of Kafka's addresses refuse a connection; a client would try for seconds."""
+    servers = settings.kafka.bootstrap_servers
+    for server in servers.split(","):
+        host, _, port = server.strip().rpartition(":")
+        try:
+            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+                return
+        except ConnectionRefusedError as error:
+            refused = error
+        except (OSError, ValueError):
+            return  # a client knows more to do
+    raise KafkaUnreachable.of(servers, refused) from refused
 
 
 @contextmanager

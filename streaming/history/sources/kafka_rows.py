@@ -4,13 +4,11 @@ The engine may have written a record twice, because its micro-batch was executed
 content, by which it is recognised here as in the archive.
 """
 
-from collections.abc import Container, Iterable, Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from state.model import numbered_partition
-from state.records.dead_letters import TABLE
 from state.records.messages import MESSAGE_ID, TOPIC
 from state.records.publications import SHARE
 from state.records.record import position
@@ -25,7 +23,6 @@ if TYPE_CHECKING:
 
 REPLAYED: Final = "dead_letter_replayed"
 """The transition in the ledger of a dead letter that somebody has sent again."""
-_REPLAYED: Final = REPLAYED.encode()
 
 
 class RowsOfMessage:
@@ -130,30 +127,3 @@ def _place(of: PlainCells) -> Row:
         "kafka_partition": of.partition,
         "kafka_offset": of.offset,
     }
-
-
-def letters_of(records: Iterable[KafkaRecord], client_id: str | None, bound_tables: Container[bytes]) -> Iterator[Row]:
-    """Yields the dead letters of `inflight.dead-letters`, each once; `time` in ms since 1970.
-
-    Args:
-        client_id: Only those that died in this client's queue; None = all.
-        bound_tables: Tables of their own, whose dead letters are left out.
-    """
-    seen: set[str] = set()
-    for record in records:
-        if client_id is not None and (record.key or b"").decode(errors="replace") != client_id:
-            continue
-        if PlainCells(record).raw_header(TABLE) in bound_tables:
-            continue
-        row = plain_dead_letter_row(record)
-        if row["dead_letter_id"] not in seen:
-            seen.add(row["dead_letter_id"])
-            yield row | {"time": record.timestamp}
-
-
-def replays_of(records: Iterable[KafkaRecord]) -> Iterator[str]:
-    """Yields the ids of dead letters that records of the ledger say were replayed."""
-    for record in records:
-        if _REPLAYED in (record.value or b""):
-            rows = plain_ledger_rows(record)
-            yield from (row["detail"].partition(" ")[0] for row in rows if row["transition"] == REPLAYED)

@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from streaming.archive.tables import LEDGER
 from streaming.config.errors import KafkaUnreachable
-from streaming.engine.spark_options import SparkJars
 from streaming.history.delta_reader import is_table
 from streaming.history.sources.delta import LEDGER_COLUMNS, DeltaSource, local_table
 from streaming.history.sources.kafka import KafkaSource
@@ -27,30 +26,28 @@ def source_of(
     choice: SourceChoice,
     limits: SourceLimits,
     *,
-    jars: Callable[[], SparkJars],
     on_progress: Callable[[int, int], None] = lambda done, total: None,
 ) -> Source:
     """Returns the chosen source. AUTO reads the archive together with the records that are newer than it.
 
     Args:
-        jars: See DeltaSource.
         on_progress: See KafkaSource.
     """
     ledger = local_table(settings.tables_location, LEDGER)
     # Only tables on this machine can be looked for; whether there are others, the configuration says.
     has_archive = settings.archive.enabled if ledger is None else is_table(ledger)
     if choice is SourceChoice.DELTA:
-        return DeltaSource(settings, limits, jars)
+        return DeltaSource(settings, limits)
     if choice is SourceChoice.AUTO and has_archive:
-        return MergedSource(settings, limits, jars, on_progress)
+        return MergedSource(settings, limits, on_progress)
     return KafkaSource(settings, limits, on_progress)
 
 
 class MergedSource(DeltaSource):
     """The tables of the archive, and for one message what Kafka has since they were written."""
 
-    def __init__(self, settings: "Settings", limits: SourceLimits, jars: Any, on_progress: Callable[[int, int], None]) -> None:
-        super().__init__(settings, limits, jars)
+    def __init__(self, settings: "Settings", limits: SourceLimits, on_progress: Callable[[int, int], None]) -> None:
+        super().__init__(settings, limits)
         self._on_progress = on_progress
         self._kafka: KafkaSource | None = None
         self._unreachable = ""

@@ -1,15 +1,12 @@
-"""Defines what a question may be limited to, and what trace, dead-letters and replay need of the place that rows come from.
+"""Defines what a question may be limited to, and what a trace needs of the place that rows come from.
 
 Imports nothing heavy: the command line shows the limits as options.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+from typing import Any, Final, Protocol, TypeAlias
 
 Row: TypeAlias = dict[str, Any]
 """Values by the names of the columns in streaming/archive/tables.py."""
@@ -65,29 +62,10 @@ class MessageRows:
 
 
 class Source(Protocol):
-    """A place that rows come from. Methods raise NoArchive and KafkaUnreachable."""
+    """A place that the rows of one message come from. Methods raise NoArchive and KafkaUnreachable."""
 
     def of_message(self, message_id: str) -> MessageRows:
-        """Returns everything about one message. Quick where no JVM is needed."""
-
-    def table(self, spark: "SparkSession", name: str, *, containing: str | None = None) -> "DataFrame":
-        """Returns a table of the archive with all its columns; of `dead_letters` the rows of the limits' client.
-
-        Args:
-            containing: The question needs only rows with this text; the answer may have others.
-        """
-
-    def plain_letters(self) -> Iterator[Row] | None:
-        """Returns the dead letters of `table`, each once, by its columns; `time` in ms since 1970, `headers` as pairs.
-
-        None = only Spark can read them, or they are too many.
-        """
-
-    def plain_replays(self) -> frozenset[str] | None:
-        """Returns the ids of dead letters that were replayed; None = only Spark can find them."""
-
-    def complete_since_ms(self, name: str) -> int | None:
-        """Returns since when `table`, called with that name, misses nothing, in ms since 1970; None = nothing is missing."""
+        """Returns everything about one message."""
 
     def described(self) -> Sequence[str]:
         """Returns lines for people: which source this is and how far back it reached. Call it after the question."""

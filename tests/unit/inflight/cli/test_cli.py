@@ -245,8 +245,7 @@ def test_a_purge_lists_the_clients_and_asks_for_confirmation(monkeypatch: pytest
         sent.extend((client, request) for client in clients)
         return len(clients)
 
-    monkeypatch.setattr("inflight.local.spark_jars.spark_jars", list)
-    monkeypatch.setattr("streaming.history.session.HistorySession", lambda *_, **__: nullcontext())
+    monkeypatch.setattr("inflight.cli.sessions.open_store", lambda *_, **__: nullcontext())
     monkeypatch.setattr("streaming.history.requests.purgeable_clients", purgeable)
     monkeypatch.setattr("inflight.cli.sessions._send", send)
     command = ["sessions", "purge", "--data-dir", str(tmp_path), "--where"]

@@ -1,25 +1,19 @@
-"""The console's queries on the topics of Kafka, without Spark."""
+"""The console's queries on dead letters in the topics of Kafka."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from inflight.console.history import History, LettersFilter
-from streaming.config.settings import Settings
-from tests.unit.streaming.history.test_plain_letters import T0, Source, letter
-
-
-class DescribedSource(Source):
-    def described(self) -> tuple[str, ...]:
-        return ()
+from tests.support.stored_history import T0, at_offsets, letter, settings_in, topics_of_all_readers
 
 
 @pytest.fixture
-def history(monkeypatch: pytest.MonkeyPatch) -> History:
+def history(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> History:
     """Has two dead letters of one client."""
-    source = DescribedSource(letter("c", "m1", T0), letter("c", "m2", T0 + 1))
-    monkeypatch.setattr("inflight.console.history.source_of", lambda *_, **__: source)
-    return History(Settings())
+    topics_of_all_readers(monkeypatch).add(*at_offsets([letter("c", "m1", T0), letter("c", "m2", T0 + 1)]))
+    return History(settings_in(tmp_path))
 
 
 def planned(history: History, **chosen: Any) -> list[str]:
@@ -29,6 +23,7 @@ def planned(history: History, **chosen: Any) -> list[str]:
 def test_a_replay_of_one_dead_letter_plans_no_other(history: History) -> None:
     newest, _ = history.letters(LettersFilter()).letters
     assert planned(history, letter_id=newest["dead_letter_id"]) == ["m2"]
+    assert history.letter(newest["dead_letter_id"], "c")["payload"] == "p"
 
 
 def test_a_replay_plans_the_dead_letters_of_its_reason(history: History) -> None:

@@ -1,4 +1,13 @@
-from streaming.history.sources.kafka_ranges import CutReason, OffsetRange, complete_since_ms, described, newest, range_since
+from streaming.history.sources.kafka_ranges import (
+    ArchivedUntil,
+    CutReason,
+    OffsetRange,
+    after_archived,
+    complete_since_ms,
+    described,
+    newest,
+    range_since,
+)
 
 
 def range_of(
@@ -46,3 +55,14 @@ def test_a_range_is_described_with_its_size_and_its_reach() -> None:
     assert described([range_of(3, 0, 1_234)]) == "t: partition 3, 1,234 records, all there ever were"
     said = described([range_of(0, 0, 1), range_of(1, 3, 4, CutReason.MAX_RECORDS, 1_790_000_000_000)])
     assert said == "t: 2 partitions, 2 records, back to 2026-09-21 14:13:20 UTC (--max-records)"
+
+
+def test_what_is_archived_is_left_out_unless_the_topic_is_another() -> None:
+    until, whole = ArchivedUntil(offset=5, time_ms=0), range_of(0, 2, 9)
+    for first_later in 6, None:
+        rest = after_archived(whole, until, first_later)
+        assert (rest.start, rest.end, rest.cut) == (6, 9, CutReason.ARCHIVED)
+    assert after_archived(whole, until, 5) == whole, "offset 5 was written much later: by a topic that was made anew"
+    assert after_archived(range_of(0, 0, 5), until, None) == range_of(0, 0, 5), "the topic is shorter than it was"
+    assert after_archived(range_of(0, 7, 9), until, None) == range_of(0, 7, 9), "Kafka has deleted more than is archived"
+    assert described([after_archived(whole, until, None)]) == "t: partition 0, 3 records; older ones are in the tables"

@@ -57,7 +57,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> MergedSource:
     monkeypatch.setattr(module, "KafkaSource", KafkaOf)
     monkeypatch.setattr(DeltaSource, "newest_ms", lambda self: T0)
     monkeypatch.setattr(DeltaSource, "of_message", lambda self, message_id: MessageRows())
-    return MergedSource(Settings(), SourceLimits(), None, lambda done, total: None)
+    return MergedSource(Settings(), SourceLimits(), lambda done, total: None)
 
 
 def test_what_only_kafka_has_yet_is_found(source: MergedSource) -> None:
