@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from streaming.history.store import Store
 
 From: TypeAlias = Annotated[
-    SourceChoice, typer.Option("--source", help="auto: the tables of the archive if there are any, else Kafka's topics.")
+    SourceChoice,
+    typer.Option("--source", help="auto: the tables of the archive, if there are any, and the newer records of Kafka."),
 ]
 Client: TypeAlias = Annotated[
     str | None,

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar
 
@@ -32,7 +33,9 @@ class SqlAnswer:
 
 
 class Database:
-    """DuckDB for the length of a `with`. What does not fit into the memory limit goes to a directory that is removed at the end.
+    """DuckDB for the length of a `with`.
+
+    directory: of what does not fit into the memory limit; removed at the end.
 
     Methods raise BadQuestion.
 
@@ -42,11 +45,11 @@ class Database:
 
     def __init__(self, *, timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self._timeout_s = timeout_s
-        self._spill = tempfile.mkdtemp(prefix="inflight-sql-")
+        self.directory = Path(tempfile.mkdtemp(prefix="inflight-sql-"))
         self._connection = duckdb.connect(":memory:")
         self._thread = ThreadPoolExecutor(1, "inflight-sql")
         for name, value in {
-            "temp_directory": f"'{self._spill}'",
+            "temp_directory": f"'{self.directory}'",
             "memory_limit": f"'{_MEMORY}'",
             "max_temp_directory_size": f"'{_DISK}'",
             "TimeZone": "'UTC'",
@@ -65,7 +68,7 @@ class Database:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._thread.shutdown()
         self._connection.close()
-        shutil.rmtree(self._spill, ignore_errors=True)
+        shutil.rmtree(self.directory, ignore_errors=True)
 
     def register(self, name: str, rows: Any) -> None:
         """Makes an Arrow table or dataset a view."""

@@ -1,6 +1,7 @@
 """Answers questions about the live sessions: by the engine that runs here, else by a Spark that reads the checkpoint."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming.engine.answers.asking import ask_engine
@@ -42,17 +43,24 @@ class LiveSessions:
         with self._spark() as stored:
             return stored.longest_queues(limit=limit, prefix=prefix)
 
-    def every(self) -> list[dict[str, Any]]:
-        """Returns the rows of all sessions. Says on standard error when Spark is started for them."""
-        answer: list[dict[str, Any]] | None = self.ask("rows", limit=_MANY)
-        if answer is not None and len(answer) < _MANY:
-            return answer
+    def every(self, directory: Path) -> Any:
+        """Returns all sessions as an Arrow table or dataset. Says on standard error when Spark is started for them.
+
+        Args:
+            directory: Gets the files of Spark's answer.
+        """
+        from streaming.history.session_relation import sessions_dataset, sessions_table
         from streaming.terminal import say
 
+        answer: list[dict[str, Any]] | None = self.ask("rows", limit=_MANY)
+        if answer is not None and len(answer) < _MANY:
+            return sessions_table(answer)
         why = "no engine answers on this data directory" if answer is None else f"there are {_MANY:,} sessions or more"
         say(f"{why}: Spark reads the sessions from the checkpoint, which takes a while", err=True)
+        files = directory / "sessions"
         with self._spark() as stored:
-            return stored.every()
+            stored.write(files)
+        return sessions_dataset(files)
 
     def quarantined(self) -> list[str]:
         """Returns the ids of the quarantined clients, sorted."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
@@ -32,6 +33,13 @@ def sessions_table(documents: Iterable[dict[str, Any]]) -> pa.Table:
     """Returns the sessions as an Arrow table, by their columns."""
     rows = [document | {name: _moment(document[name]) for name in _TIMES} for document in documents]
     return pa.Table.from_pylist(rows, schema=schema_of(SESSION_COLUMNS))
+
+
+def sessions_dataset(directory: Path) -> Any:
+    """Returns the sessions that Spark has written, as an Arrow dataset."""
+    from pyarrow import dataset
+
+    return dataset.dataset(str(directory), format="parquet", schema=schema_of(SESSION_COLUMNS), exclude_invalid_files=True)
 
 
 def _moment(iso: str | None) -> datetime | None:

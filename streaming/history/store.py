@@ -13,6 +13,7 @@ Kafka's, as far back as its topics reach.
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,7 +26,7 @@ from streaming.history.documents import documents
 from streaming.history.errors import BadQuestion, NoArchive
 from streaming.history.questions import Question, checked_condition, checked_question
 from streaming.history.relations import RecordSink, Relation, specs_of, topics_of_table
-from streaming.history.session_relation import SESSION_COLUMNS, SESSIONS, sessions_table
+from streaming.history.session_relation import SESSION_COLUMNS, SESSIONS
 from streaming.history.sources.kafka_ranges import OffsetRange, complete_since_ms, described
 from streaming.history.sources.kafka_reader import KafkaReader, check_listening, reading
 from streaming.history.sources.source import SourceChoice, SourceLimits
@@ -45,7 +46,7 @@ class Store:
     raises.
 
     Args:
-        sessions: Returns all live sessions as rows of `inflight sessions`.
+        sessions: Returns all live sessions as an Arrow table or dataset. It may write files to the directory that it is given.
         limits: `client_id` and `since_ms` hold for the tables too.
         on_progress: Called repeatedly with (records read, records to read).
     """
@@ -53,7 +54,7 @@ class Store:
     def __init__(
         self,
         settings: "Settings",
-        sessions: Callable[[], Sequence[dict[str, Any]]],
+        sessions: Callable[[Path], Any],
         *,
         choice: SourceChoice = SourceChoice.AUTO,
         limits: SourceLimits | None = None,
@@ -148,8 +149,7 @@ class Store:
         ]
         self._load_tables(chosen)
         if SESSIONS in names and not self._has_sessions:
-            found = sessions_table(self._sessions())
-            self._database.register(SESSIONS, found)
+            self._database.register(SESSIONS, self._sessions(self._database.directory))
             self._has_sessions = True
 
     def complete_since_ms(self, name: str) -> int | None:

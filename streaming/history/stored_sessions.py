@@ -1,5 +1,6 @@
 """Reads the sessions of a stopped engine from its checkpoint, with Spark in this process."""
 
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
@@ -51,9 +52,11 @@ class StoredSessions:
                 "--data-dir, or start it; it makes its first checkpoint within seconds"
             ) from error
 
-    def every(self) -> list[dict[str, Any]]:
-        """Returns the rows of all sessions."""
-        return _documents(self.rows())
+    def write(self, directory: Path) -> None:
+        """Writes the rows of all sessions to a new directory, as Parquet."""
+        # Without a zone, as INT96, a time would not be in UTC for certain.
+        self.spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+        self.rows().write.parquet(directory.as_uri())
 
     def longest_queues(self, *, limit: int, prefix: str = "") -> list[dict[str, Any]]:
         """Returns rows, the longest queues first.

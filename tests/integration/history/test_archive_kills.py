@@ -24,6 +24,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(1_800)]
 
 KILLS = int(os.environ.get("INFLIGHT_KILLS", "20"))
+IN_TABLES = ("--source", "delta", "--limit", "1000000")
 SEED = 20_261_121
 REJECTED = 0x87
 ROUND_S = 0.1
@@ -99,7 +100,7 @@ def test_every_message_ends_once_and_is_archived_once_over_kills(tmp_path: Path)
                 ended: list[dict[str, str]] = []
 
                 def all_ended() -> bool:
-                    ended[:] = documents(up, "sql", "SELECT client_id, message_id, outcome FROM receipts", "--limit", "1000000")
+                    ended[:] = documents(up, "sql", "SELECT client_id, message_id, outcome FROM receipts", *IN_TABLES)
                     return {row["message_id"] for row in ended} >= sent
 
                 wait_until(
@@ -109,7 +110,7 @@ def test_every_message_ends_once_and_is_archived_once_over_kills(tmp_path: Path)
         letters: list[dict[str, str]] = []
 
         def all_dead_letters() -> bool:  # of the last ones the receipts may have come a micro-batch earlier
-            letters[:] = documents(up, "sql", "SELECT message_id, reason FROM dead_letters", "--limit", "1000000")
+            letters[:] = documents(up, "sql", "SELECT message_id, reason FROM dead_letters", *IN_TABLES)
             return {row["message_id"] for row in letters} >= dead.keys()
 
         wait_until(
@@ -122,6 +123,7 @@ def test_every_message_ends_once_and_is_archived_once_over_kills(tmp_path: Path)
             "sql",
             "SELECT count(*) AS found FROM "
             "(SELECT client_id, batch_ms, record_hash, row_index FROM ledger GROUP BY ALL HAVING count(*) > 1)",
+            *IN_TABLES,
         )
     assert [row for row, times in Counter(row["message_id"] for row in ended).items() if times > 1] == []
     assert {row["message_id"] for row in ended} == sent

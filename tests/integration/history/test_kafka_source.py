@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer, TopicPartition
@@ -15,7 +16,8 @@ from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.history.errors import NothingFound
 from streaming.history.sources.kafka import KafkaSource
-from streaming.history.sources.source import SourceLimits
+from streaming.history.sources.source import SourceChoice, SourceLimits
+from streaming.history.store import Store
 from streaming.topics import topic_id
 from tests.support.kafka_topics import create_topics
 from tests.support.shared import SharedKafka
@@ -47,6 +49,20 @@ def write_ledger(producer: KafkaProducer, settings: Settings, client_id: str, me
     producer.send(
         settings.topics.ledger, key=client_id.encode(), value=encode_ledger_rows([row]), timestamp_ms=time_ms
     ).get(30)  # fmt: skip
+
+
+def complete_since_ms(settings: Settings, limits: SourceLimits, name: str = "ledger") -> int | None:
+    with Store(settings, list, choice=SourceChoice.KAFKA, limits=limits) as store:
+        store.load(name)
+        return store.complete_since_ms(name)
+
+
+def test_a_question_in_sql_reads_all_partitions_and_each_row_once(settings: Settings, producer: KafkaProducer) -> None:
+    for client_id in (*CLIENTS, *CLIENTS):  # the engine has executed a micro-batch again
+        write_ledger(producer, settings, client_id, "m")
+    with Store(settings, list, choice=SourceChoice.KAFKA) as store:
+        (found,) = store.ask("SELECT count(*), count(DISTINCT kafka_partition), min(time) FROM ledger").rows
+    assert found == (len(CLIENTS), PARTITIONS, datetime.fromtimestamp(T0 / 1_000, UTC))
 
 
 def test_a_message_is_found_in_all_partitions_or_in_that_of_its_client(settings: Settings, producer: KafkaProducer) -> None:
@@ -112,13 +128,13 @@ def test_bounds_leave_older_records_out_and_the_answer_says_so(settings: Setting
     newest = KafkaSource(settings, SourceLimits(client_id="c", max_records=3))
     assert not newest.of_message("m-4")
     assert newest.of_message("m-3")
-    assert newest.complete_since_ms("ledger") == T0 - 3_000
+    assert complete_since_ms(settings, SourceLimits(client_id="c", max_records=3)) == T0 - 3_000
     assert "(--max-records)" in newest.described()[1]
 
     recent = KafkaSource(settings, SourceLimits(client_id="c", since_ms=T0 - 5_000))
     assert recent.of_message("m-5")
     assert not recent.of_message("m-6")
-    assert recent.complete_since_ms("ledger") == T0 - 5_000
+    assert complete_since_ms(settings, SourceLimits(client_id="c", since_ms=T0 - 5_000)) == T0 - 5_000
     assert "(--since)" in recent.described()[1]
 
 
@@ -134,8 +150,8 @@ def test_the_answer_says_since_when_retention_has_deleted(
     source = KafkaSource(settings, SourceLimits())
     assert not source.of_message("m-3")
     assert source.of_message("m-2")
-    assert source.complete_since_ms("ledger") == T0 - 2_000
-    assert source.complete_since_ms("dead_letters") is None
+    assert complete_since_ms(settings, SourceLimits()) == T0 - 2_000
+    assert complete_since_ms(settings, SourceLimits(), "dead_letters") is None
     assert "Kafka has deleted what is older" in source.not_found("message")
 
 

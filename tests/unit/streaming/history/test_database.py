@@ -71,6 +71,5 @@ def test_a_large_answer_is_given_row_by_row() -> None:
 
 def test_the_directory_for_what_does_not_fit_is_removed() -> None:
     with Database() as database:
-        spill = Path(database._spill)
-        assert spill.is_dir()
-    assert not spill.exists()
+        assert database.directory.is_dir()
+    assert not database.directory.exists()

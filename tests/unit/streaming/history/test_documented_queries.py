@@ -6,12 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from streaming.history.session_relation import sessions_table
 from streaming.history.store import Store
 from tests.support.stored_history import T0, Topics, archive, ledger, letter, publication, receipt, session, settings_in
 
 ROOT = Path(__file__).parents[4]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "inflight").rglob("*.py")])
-_QUERIES = (re.compile(r'inflight sql(?: --\S+)* "([^"]+)"'), re.compile(r"```sql\n(.*?)```", re.DOTALL))
+_QUERIES = (
+    re.compile(r'inflight sql(?: --\S+)* "([^"]+)"'),
+    re.compile(r"```sql\n(.*?)```", re.DOTALL),
+    re.compile(r'with SQL, e\.g\. "([^"]+)"'),
+)
 _CONDITIONS = (
     re.compile(r'(sessions|dead-letters|replay)[^`\n]* --where \\?"([^"\\]+)'),
     re.compile(r"(sessions|dead-letters|replay)[^`\n]* --where '([^']+)'"),
@@ -31,15 +36,10 @@ CONDITIONS = {found: name for name, text in texts() for pattern in _CONDITIONS f
 @pytest.fixture
 def store(tmp_path: Path, topics: Topics) -> Iterator[Store]:
     settings = settings_in(tmp_path)
-    archive(
-        settings,
-        ledger("c", "accepted"),
-        receipt("c", "m"),
-        letter("c", "d", T0),
-        publication("c", "sensors/1/temperature", b"21"),
-    )
+    records = ledger("c", "accepted"), receipt("c", "m"), letter("c", "d", T0), publication("c", "sensors/1/temperature", b"21")
+    archive(settings, *records)
     topics.add(ledger("c", "finished", at=1, time_ms=T0 + 1))
-    with Store(settings, lambda: [session("c", queued=1)]) as made:
+    with Store(settings, lambda directory: sessions_table([session("c", queued=1)])) as made:
         yield made
 
 

@@ -8,6 +8,7 @@ from state.records.dead_letters import TABLE
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.history.errors import BadQuestion, NoArchive
+from streaming.history.session_relation import sessions_table
 from streaming.history.sources.source import SourceChoice, SourceLimits
 from streaming.history.store import Store
 from tests.support.stored_history import (
@@ -32,7 +33,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def store_of(settings: Settings, *sessions: dict[str, Any], **options: Any) -> Store:
-    return Store(settings, lambda: list(sessions), **options)
+    return Store(settings, lambda directory: sessions_table(sessions), **options)
 
 
 def answer(store: Store, question: str) -> list[tuple[Any, ...]]:
