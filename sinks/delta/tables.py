@@ -139,12 +139,6 @@ def _within(spec: TableSpec, limits: Mapping[str, tuple[int | None, int | None]]
     return functools.reduce(operator.or_, conditions) if conditions else None
 
 
-def newest_version(spark: SparkSession, location: str) -> int:
-    """Returns the number of the table's newest version, for several questions to the same version (`versionAsOf`)."""
-    row = DeltaTable.forPath(spark, location).history(1).select("version").first()
-    return 0 if row is None else int(row["version"])
-
-
 def compact(spark: SparkSession, location: str, *, from_date: str, until_date: str, cluster_by: str | None) -> None:
     """Rewrites the days from_date ≤ date < until_date (ISO) as few files instead of many (OPTIMIZE).
 

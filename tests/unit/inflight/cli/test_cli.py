@@ -24,6 +24,7 @@ from inflight.local.endpoints import Endpoints
 from state.events import DropRequested, RestoreRequested, SessionPurged
 from state.records.events import decode_events
 from streaming.config.resources import conf_file
+from streaming.history.errors import BadQuestion
 from tests.support.waiting import DEADLINE_S
 
 RUNNER = CliRunner()
@@ -262,6 +263,15 @@ def test_a_purge_lists_the_clients_and_asks_for_confirmation(monkeypatch: pytest
         assert RUNNER.invoke(app, [*command, "queued > 9", *arguments], input=answer).exit_code == 0
         assert sent == [(f"lamp-{number}", SessionPurged()) for number in range(12)]
     assert asked == ["queued > 99", *["queued > 9"] * 3]
+
+
+def test_a_statement_is_refused_before_anything_is_opened(monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: object, **__: object) -> None:
+        raise AssertionError("the configuration was loaded")
+
+    monkeypatch.setattr("inflight.cli.history.load_for_running_system", opened)
+    for statement in "DROP TABLE ledger", "COPY ledger TO 'x'", "SELECT * FROM read_csv('/etc/passwd')":
+        assert isinstance(RUNNER.invoke(app, ["sql", statement]).exception, BadQuestion)
 
 
 def test_main_reports_an_error_in_one_paragraph(main_with: Callable[..., tuple[object, str, str]]) -> None:
