@@ -5,7 +5,9 @@ from typing import Final
 
 from state.errors import InflightError
 
-ENGINE_PACKAGES: Final = frozenset({"pyspark", "delta", "deltalake", "pandas", "pyarrow", "numpy", "matplotlib"})
+ENGINE_PACKAGES: Final = frozenset(
+    {"pyspark", "delta", "deltalake", "duckdb", "pandas", "pyarrow", "numpy", "matplotlib", "xxhash"}
+)
 """The importable names of the extra `engine`, as far as Inflight imports them."""
 _TRACING_PACKAGE: Final = "opentelemetry"
 
@@ -17,7 +19,7 @@ class ExtraNotInstalled(InflightError):
         if package == _TRACING_PACKAGE:
             what, todo = "OpenTelemetry", "pip install 'inflight[tracing]'"
         else:
-            what, todo = "the engine", "pip install 'inflight[engine]' (900 MB, and Java 17 to run it)"
+            what, todo = "the engine", "pip install 'inflight[engine]' (970 MB, and Java 17 to run it)"
         super().__init__(f"this command needs {what}, and its package {package} is not installed: {todo}")
 
 

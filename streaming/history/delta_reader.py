@@ -100,7 +100,7 @@ def newest_value(table: Path, partition: str, column: str) -> int | None:
 
 
 def _rows(table: Path | str, column: str, value: str, columns: list[str] | None) -> list[dict[str, Any]]:
-    from deltalake import DeltaTable, QueryBuilder  # a tenth of a second, which commands with Spark need not pay
+    from deltalake import DeltaTable, QueryBuilder
 
     opened = DeltaTable(_uri(table))
     names = [field.name for field in opened.schema().fields if columns is None or field.name in columns]

@@ -79,7 +79,6 @@ def in_order(rows: MessageRows) -> list[TraceStep]:
 def ledger_step(row: Row) -> TraceStep:
     """Returns the step that a row of the ledger says."""
     return TraceStep(
-        # deltalake gives times with their zone, Spark naive ones in the zone of this process: `timestamp` is right for both.
         time_ms=round(row["time"].timestamp() * 1_000),
         client_id=row["client_id"],
         step=row["transition"],

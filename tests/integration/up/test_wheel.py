@@ -183,7 +183,7 @@ def test_without_the_extra_there_is_no_spark_and_the_command_says_so(
         said = subprocess.run(words, cwd=tmp_path, env={"PATH": ""}, capture_output=True, text=True, check=False)
         assert (said.returncode, said.stdout) == (1, ""), said
         *notes, last = said.stderr.splitlines()
-        assert last.endswith("pip install 'inflight[engine]' (900 MB, and Java 17 to run it)"), said.stderr
+        assert last.endswith("pip install 'inflight[engine]' (970 MB, and Java 17 to run it)"), said.stderr
         assert all(note.startswith("note: ") for note in notes), said.stderr
     for command in ("gateway", "bridge", "matcher", "status", "topics", "send", "publish", "config"):
         subprocess.run([programs / "inflight", command, "--help"], cwd=tmp_path, capture_output=True, check=True)
