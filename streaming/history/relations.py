@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
 _PORTION: Final = 5_000
+_PORTION_BYTES: Final = 16 << 20
+"""Rows, and bytes of records, that are held in Python until they go to the database."""
 _TYPES: Final = {
     "STRING": pa.string(),
     "INT": pa.int32(),
@@ -161,6 +163,7 @@ class RecordSink:
             for topic in topics_of_table(settings, relation.spec.name):
                 self._by_topic.setdefault(topic, {})[relation.spec.name] = relation
         self._waiting: dict[str, list[Row]] = {}
+        self._bytes: dict[str, int] = {}
 
     def add(self, record: KafkaRecord) -> None:
         relations = self._by_topic[record.topic]
@@ -172,15 +175,17 @@ class RecordSink:
             chosen = list(relations.values())
         for relation in chosen:
             if relation.containing is None or relation.containing in (record.value or b""):
-                rows = self._waiting.setdefault(relation.spec.name, [])
+                name = relation.spec.name
+                rows = self._waiting.setdefault(name, [])
                 rows += rows_of_record(relation.spec, record, self._events)
-                if len(rows) >= _PORTION:
-                    relation.add(self._database, rows)
-                    rows.clear()
+                self._bytes[name] = self._bytes.get(name, 0) + len(record.value or b"")
+                if len(rows) >= _PORTION or self._bytes[name] >= _PORTION_BYTES:
+                    self.flush([relation])
 
     def flush(self, relations: Iterable[Relation]) -> None:
         """Adds what is left."""
         for relation in relations:
+            self._bytes.pop(relation.spec.name, None)
             if rows := self._waiting.pop(relation.spec.name, None):
                 relation.add(self._database, rows)
 

@@ -7,7 +7,9 @@ import pytest
 from state.records.dead_letters import TABLE
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
+from streaming.history.database import Database
 from streaming.history.errors import BadQuestion, NoArchive
+from streaming.history.relations import Relation
 from streaming.history.session_relation import sessions_table
 from streaming.history.sources.source import SourceChoice, SourceLimits
 from streaming.history.store import Store
@@ -171,6 +173,25 @@ def test_what_cannot_be_read_is_a_row_too(settings: Settings, topics: Topics) ->
     topics.add(broken, huge)
     found = answer(store_of(settings), "SELECT transition, detail, packet_id FROM ledger ORDER BY kafka_offset")
     assert found == [("unreadable", "\N{REPLACEMENT CHARACTER}", None), ("sent", "", None)]
+
+
+def test_rows_go_to_the_database_in_portions_of_limited_size(
+    settings: Settings, topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portions: list[int] = []
+    add = Relation.add
+
+    def counted(relation: Relation, database: Database, rows: list[dict[str, Any]]) -> None:
+        portions.append(len(rows))
+        add(relation, database, rows)
+
+    monkeypatch.setattr(Relation, "add", counted)
+    monkeypatch.setattr("streaming.history.relations._PORTION", 4)
+    monkeypatch.setattr("streaming.history.relations._PORTION_BYTES", 1_000)
+    sizes = (1, 1, 1, 1, 1, 999, 1, 1)
+    topics.add(*at_offsets(letter("c", f"m{at}", T0, value=b"x" * size) for at, size in enumerate(sizes)))
+    assert answer(store_of(settings), "SELECT count(*) FROM dead_letters") == [(8,)]
+    assert portions == [4, 2, 2]
 
 
 @pytest.fixture
