@@ -199,7 +199,7 @@ class Session:
             outbound.queue.next_expiry_ms() if connection is None or sends is not None else None,
             None if sends is None else outbound.next_dequeue_ms(sends),
             None if sends is None else retransmission.next_ack_due_ms(outbound, sends),
-            outbound.next_backlog_ms() if outbound.queue else None,
+            outbound.backlog.next_ms() if outbound.queue else None,
             None if oldest is None else oldest + self.settings.await_rel_timeout_ms,
             self._session_ends_ms(),
             self._return_copies_expire_ms(),

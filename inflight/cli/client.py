@@ -61,6 +61,7 @@ def _fields(view: "ClientView") -> list[tuple[str, object]]:
     ]
     if session is not None:
         fields += [
+            ("limit of the queue", session.queue_limit),
             ("send quota", session.send_quota),
             ("for later", session.scheduled_count or None),
             ("subscriptions", session.subscription_count),

@@ -67,6 +67,10 @@ class Backlog:
         self.is_doubted = not stands_still
         return stands_still
 
+    def next_ms(self) -> int | None:
+        """Returns when `pass_time` changes something."""
+        return min((time_ms for time_ms in (self.lead_until_ms, self.keeps_up_until_ms) if time_ms), default=None)
+
     def connection_ended(self, *, has_queue: bool) -> None:
         self.lead_until_ms = 0
         if not has_queue:

@@ -162,14 +162,6 @@ class SessionOutbound:
         """Returns True if the gateway leads, and may be sending the message at this position (backlog.py, rule 4)."""
         return self.backlog.leaves_to_gateway(position, connection, now_ms, unacknowledged=len(self.window))
 
-    def next_backlog_ms(self) -> int | None:
-        """Returns when the backlog changes who sends from the queue, or which of its limits hold, if that matters to it."""
-        backlog, queue, settings = self.backlog, self.queue, self.settings
-        is_longer = len(queue) > settings.max_mqueue_len or 0 < settings.max_mqueue_bytes < queue.size_bytes
-        matters = backlog.keeps_up and (is_longer or self.throttled_since_ms is not None)
-        times_ms = (backlog.lead_until_ms or None, backlog.keeps_up_until_ms if matters else None)
-        return min((each for each in times_ms if each is not None), default=None)
-
     @property
     def load(self) -> float:
         """How near the queue is to asking backends to wait: it is compared with the watermarks; 0 without a limit.

@@ -14,6 +14,7 @@ from state.records.scheduling import deliver_at_ms
 from state.session import Session
 from state.session_codec import decode_session
 from state.settings import SessionSettings
+from streaming.config.units import format_size
 from streaming.engine.operator.state_row import check_version
 from streaming.history.output import beginning_of
 
@@ -57,6 +58,7 @@ class HeldSession:
         protocol_version, send_quota: None = not connected.
         subscriptions, queue: The first ones.
         scheduled: The first that wait for their `deliver-at`.
+        queue_limit: Which limit of the queue holds now, and why, for people.
     """
 
     has_connected: bool
@@ -73,6 +75,7 @@ class HeldSession:
     queue: tuple[HeldMessage, ...]
     scheduled_count: int = 0
     scheduled: tuple[HeldMessage, ...] = ()
+    queue_limit: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +123,27 @@ def _held(session: Session, most: int) -> HeldSession:
         queue=tuple(_message(delivery) for delivery in islice(outbound.queue, most)),
         scheduled_count=len(outbound.scheduled),
         scheduled=tuple(_message(unsent(message)) for message in islice(outbound.scheduled, most)),
+        queue_limit=_queue_limit(session),
     )
+
+
+def _queue_limit(session: Session) -> str:
+    settings, outbound = session.settings, session.outbound
+    if not settings.max_mqueue_len:
+        return "none (max_mqueue_len = 0)"
+    is_connected = session.connection is not None
+    # Without a queue a connected client keeps up: nothing waits for it.
+    if settings.max_backlog_bytes and (outbound.backlog.keeps_up or (is_connected and not outbound.queue)):
+        if not settings.max_mqueue_bytes:
+            return "none (max_mqueue_bytes = 0), because it acknowledges"
+        limit = format_size(max(settings.max_backlog_bytes, settings.max_mqueue_bytes))
+        why = "it is connected and acknowledges" if is_connected else "it acknowledged until it went away"
+        return f"{limit} (max_backlog_bytes), because {why}"
+    by_bytes = f" or {format_size(settings.max_mqueue_bytes)}" if settings.max_mqueue_bytes else ""
+    why = "it stands still" if is_connected and settings.max_backlog_bytes else "it is away"
+    if is_connected and not settings.max_backlog_bytes:
+        why = "max_backlog_bytes is 0"
+    return f"{settings.max_mqueue_len} messages{by_bytes} (max_mqueue_len, max_mqueue_bytes), because {why}"
 
 
 def _message(delivery: Delivery, entry: InflightEntry | None = None) -> HeldMessage:

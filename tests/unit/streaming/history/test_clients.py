@@ -92,3 +92,48 @@ def test_the_steps_of_a_client_are_its_own_and_each_is_there_once() -> None:
 def test_a_session_without_a_blob_cannot_be_read(value: bytes | None) -> None:
     row = {"client_id": "c1", "quarantined": False, "version": STATE_ROW_VERSION, "blob": value and value.decode()}
     assert stored_in(row, SessionSettings(), most=MOST).session is None
+
+
+STANDS_STILL_S = 35
+
+
+def away() -> Scenario:
+    return Scenario(max_inflight=1).submit("a")
+
+
+def progressing() -> Scenario:
+    return Scenario(max_inflight=1, max_backlog_bytes=64 << 20).connect().submit("a", "b")
+
+
+@pytest.mark.parametrize(
+    ("scenario", "settings", "limit"),
+    [
+        (away(), SessionSettings(), "1000 messages or 1MiB (max_mqueue_len, max_mqueue_bytes), because it is away"),
+        (away(), SessionSettings(max_mqueue_bytes=0), "1000 messages (max_mqueue_len, max_mqueue_bytes), because it is away"),
+        (away(), SessionSettings(max_mqueue_len=0), "none (max_mqueue_len = 0)"),
+        (progressing(), SessionSettings(), "64MiB (max_backlog_bytes), because it is connected and acknowledges"),
+        (progressing(), SessionSettings(max_mqueue_bytes=0), "none (max_mqueue_bytes = 0), because it acknowledges"),
+        (Scenario().connect(), SessionSettings(), "64MiB (max_backlog_bytes), because it is connected and acknowledges"),
+        (
+            progressing().lose_connection(),
+            SessionSettings(),
+            "64MiB (max_backlog_bytes), because it acknowledged until it went away",
+        ),
+        (
+            progressing().after(STANDS_STILL_S),
+            SessionSettings(),
+            "1000 messages or 1MiB (max_mqueue_len, max_mqueue_bytes), because it stands still",
+        ),
+        (
+            progressing().after(STANDS_STILL_S),
+            SessionSettings(max_backlog_bytes=0),
+            "1000 messages or 1MiB (max_mqueue_len, max_mqueue_bytes), because max_backlog_bytes is 0",
+        ),
+    ],
+)
+def test_the_limit_that_holds_for_the_queue_is_shown(scenario: Scenario, settings: SessionSettings, limit: str) -> None:
+    row = {"client_id": "c1", "quarantined": False, "version": STATE_ROW_VERSION}
+    blob = base64.b64encode(encode_session(scenario.session)).decode()
+    session = stored_in({**row, "blob": blob}, settings, most=MOST).session
+    assert session is not None
+    assert session.queue_limit == limit
