@@ -1,6 +1,12 @@
+from collections import deque
+from typing import Any
+
 import pytest
 
+from inflight.producer.message import build_message
 from inflight.producer.model import SendFailed
+from inflight.producer.send_loop import Send, _insert
+from inflight.producer.settings import ProducerSettings
 from tests.unit.inflight.producer.send_loop.loop_bench import Bench
 
 
@@ -85,3 +91,31 @@ def test_a_client_that_is_throttled_while_no_broker_answers_is_held() -> None:
     bench.throttle("client", None)
     bench.run_until(1_000)
     assert bench.generation.ids == ["one", "two"]
+
+
+class CountingDeque(deque[Send]):
+    """Counts looks at its entries: each look into the middle of a long deque walks through it."""
+
+    looks = 0
+
+    def __getitem__(self, index: Any) -> Any:
+        self.looks += 1
+        return super().__getitem__(index)
+
+
+@pytest.mark.parametrize("number", [0, 20_001])
+def test_a_send_at_either_end_of_the_order_is_placed_without_a_search(number: int) -> None:
+    waiting = CountingDeque(numbered(each) for each in range(1, 20_001))
+    _insert(waiting, numbered(number))
+    assert [send.number for send in waiting] == sorted(send.number for send in waiting)
+    assert waiting.looks <= 2
+
+
+def test_a_send_between_others_is_placed_in_its_order() -> None:
+    waiting = deque([numbered(1), numbered(3)])
+    _insert(waiting, numbered(2))
+    assert [send.number for send in waiting] == [1, 2, 3]
+
+
+def numbered(number: int) -> Send:
+    return Send(build_message("c", "t", b"", settings=ProducerSettings()), 0.0, number, {})

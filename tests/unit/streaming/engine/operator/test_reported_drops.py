@@ -14,7 +14,10 @@ from streaming.engine.operator.session_operator import SessionOperator
 from tests.unit.streaming.engine.operator.operator_host import SETTINGS, Host
 
 SHORT_QUEUE = replace(
-    SETTINGS, session=SessionSettings(max_inflight=1, max_mqueue_len=2, max_backlog_bytes=0, prefetch=0), ledger=False, receipts=False
+    SETTINGS,
+    session=SessionSettings(max_inflight=1, max_mqueue_len=2, max_backlog_bytes=0, prefetch=0),
+    ledger=False,
+    receipts=False,
 )
 
 
