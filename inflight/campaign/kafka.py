@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from inflight.campaign.records import Campaign, message_prefix
 from inflight.producer import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult
 from inflight.readers.past_receipts import PastClient, read_past
+from sinks.kafka.first_contact import first_contact
 from sinks.kafka.librdkafka import KafkaFailed, headers_of
 from state.errors import UnreadableRecord
 from state.model import ClientId, MessageId
@@ -36,8 +37,11 @@ class KafkaCampaigns:
     """`inflight.campaigns`, in a `with`."""
 
     def __init__(self, settings: "Settings") -> None:
+        """Raises KafkaUnreachable if nobody listens at its addresses."""
         self._servers = settings.kafka.bootstrap_servers
         self._topic = settings.topics.campaigns
+        if (why := first_contact(self._servers)) is not None:
+            raise KafkaUnreachable.without_contact(self._servers, why)
         self._log = TopicLog(
             settings, self._topic, client_id="inflight-campaign", max_block_ms=_BLOCK_MS, delivery_timeout_ms=_DELIVERY_MS
         )

@@ -18,10 +18,12 @@ def topics(
     check: Annotated[bool, typer.Option("--check", help="Only check; create nothing.")] = False,
 ) -> None:
     """Create missing topics and check all of them. Exit code 1 if one would lose data."""
+    from inflight.cli.kafka_contact import require_kafka
     from streaming.config.errors import UnsafeTopics
     from streaming.topics import check_topics, ensure_topics
 
     settings = load_for_running_system(config, overrides, data_dir)
+    require_kafka(settings.kafka.bootstrap_servers)
     report = check_topics(settings) if check else ensure_topics(settings)
     _print_topics(report)
     if report.problems:

@@ -44,6 +44,7 @@ def presence(
 
 
 def _read(settings: "Settings") -> "dict[str, ClientPresence]":
+    from inflight.cli.kafka_contact import require_kafka
     from inflight.cli.logs import configure_logging
     from inflight.presence import Presence
     from sinks.kafka.librdkafka import KafkaFailed
@@ -51,6 +52,7 @@ def _read(settings: "Settings") -> "dict[str, ClientPresence]":
 
     configure_logging()  # to standard error: standard output is for clients
     servers = settings.kafka.bootstrap_servers
+    require_kafka(servers)
     try:
         with Presence(servers, topic=settings.topics.presence, kafka_options=settings.kafka.librdkafka_options()) as presence:
             return presence.read()

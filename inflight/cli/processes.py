@@ -119,6 +119,7 @@ def engine(
     need_engine()
     import threading
 
+    from inflight.cli.kafka_contact import await_kafka
     from inflight.cli.logs import configure_logging
     from inflight.local.start_checks import engine_faults
 
@@ -149,6 +150,7 @@ def engine(
         signal.signal(number, interrupt)
     if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
+    await_kafka(settings.kafka.bootstrap_servers)
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.spark_launch import launch_engine_jvm
     from streaming.spark_internals.jvm_launch import under_spark_submit
@@ -230,6 +232,7 @@ def gateway(
     Limits, rules and login methods are reloaded when the configuration file changes, and on SIGHUP. Users, keys and certificates
     are reloaded with their files. With gateway.processes several processes share the ports.
     """
+    from inflight.cli.kafka_contact import await_kafka
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen
     from inflight.local.gateway_processes import process_count
@@ -241,6 +244,7 @@ def gateway(
     settings = load(config, overrides, checks=partial(gateway_faults, is_one_of_several=number is not None))
     configure_logging(json=json_logs, process=number)
     count = process_count(settings)
+    await_kafka(settings.kafka.bootstrap_servers)
     try:
         if number is None and count > 1:
             _run_gateway_processes(settings, count, _repeated_options(config, overrides, json_logs=json_logs))
@@ -359,6 +363,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
 
     import uvloop
 
+    from inflight.cli.kafka_contact import await_kafka
     from inflight.cli.logs import configure_logging
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.start_checks import bridge_faults
@@ -373,6 +378,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     everything = load_for_running_system(config, overrides, data_dir, checks=bridge_faults)
     settings, metrics = bridge_settings(everything), everything.metrics
     configure_logging(json=json_logs)
+    await_kafka(settings.bootstrap_servers)
     counters, health = BridgeCounters(), LoopHealth()
 
     def ready() -> None:
@@ -402,6 +408,7 @@ def matcher(config: Config = None, overrides: Overrides = None, data_dir: DataDi
 
     import uvloop
 
+    from inflight.cli.kafka_contact import await_kafka
     from inflight.cli.logs import configure_logging
     from inflight.cli.metrics_server import serving_metrics
     from inflight.local.start_checks import matcher_faults
@@ -417,6 +424,7 @@ def matcher(config: Config = None, overrides: Overrides = None, data_dir: DataDi
     # A gateway with this configuration has its name in the matchers' group.
     settings, metrics = replace(gateway_settings(everything), group_instance_id=None), everything.metrics
     configure_logging(json=json_logs)
+    await_kafka(settings.bootstrap_servers)
     counters, health = MatcherCounters(), LoopHealth()
 
     def ready() -> None:

@@ -9,6 +9,7 @@ from typing import Any, Final
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from inflight import Cause, InvalidMessage, Producer, ProducerSettings, SendFailed, SendResult, SomeSendsFailed
+from inflight.cli.kafka_contact import say_if_kafka_is_away
 from inflight.cli.logs import configure_logging
 from state.errors import InflightError
 from streaming.config.errors import KafkaUnreachable
@@ -132,6 +133,7 @@ def _seconds(timeout_ms: int | None) -> float | None:
 def _producer(settings: Settings, *, attempts: int, timeout_ms: int | None) -> Producer:
     allowed_ms = _TIMEOUT_MS if timeout_ms is None else timeout_ms
     configure_logging()  # to standard error: standard output is for message ids
+    say_if_kafka_is_away(settings.kafka.bootstrap_servers, patience_ms=timeout_ms)
     return Producer(
         settings.kafka.bootstrap_servers,
         settings=producer_settings(settings),

@@ -182,9 +182,11 @@ def _send(settings: "Settings", clients: "Iterable[str]", request: "SessionReque
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
+    from inflight.cli.kafka_contact import require_kafka
     from streaming.config.errors import KafkaUnreachable
     from streaming.history.requests import send_requests
 
+    require_kafka(settings.kafka.bootstrap_servers)
     try:
         producer = KafkaProducer(acks="all", client_id="inflight-sessions", **settings.kafka.client_options())
         try:

@@ -24,6 +24,7 @@ def spans(
 
     Needs the extra inflight[tracing]. Several processes share the work.
     """
+    from inflight.cli.kafka_contact import await_kafka
     from inflight.cli.logs import configure_logging
     from inflight.readers import Receipts
     from inflight.tracing.export import export_spans
@@ -31,6 +32,7 @@ def spans(
 
     settings = load_for_running_system(config, overrides, data_dir)
     configure_logging(json=json_logs)
+    await_kafka(settings.kafka.bootstrap_servers)
     collector = OtlpCollector(endpoint)
     receipts = Receipts(
         settings.kafka.bootstrap_servers,

@@ -29,6 +29,7 @@ from inflight.status.measurements import (
 )
 from inflight.status.transactions import HighWatermarks
 from sinks.health import UnmetCondition
+from sinks.kafka.first_contact import first_contact
 from sinks.kafka.kafka_python import FailFastClient
 from state.errors import UnreadableRecord
 from state.records.leases import Lease, decode_lease
@@ -116,6 +117,8 @@ def _get(url: str) -> bytes:
 
 def probe_kafka(settings: Settings) -> KafkaStatus:
     servers = settings.kafka.bootstrap_servers
+    if (why := first_contact(servers)) is not None:
+        return KafkaStatus(servers=servers, error=why, measured_s=time.monotonic())
     options: dict[str, Any] = {
         "client_id": "inflight-status",
         "kafka_client": FailFastClient,

@@ -55,6 +55,14 @@ class KafkaUnreachable(InflightError):
     """Kafka does not answer, or refuses; the text says which server and why."""
 
     @classmethod
+    def without_contact(cls, bootstrap_servers: str, why: str) -> Self:
+        """Makes the error for servers at which nobody listens. why: by server, for people."""
+        return cls(
+            f"Kafka at {bootstrap_servers} does not answer ({why}). Check kafka.bootstrap_servers and that Kafka runs; a command "
+            "finds that of `inflight up` by its --data-dir."
+        )
+
+    @classmethod
     def of(cls, bootstrap_servers: str, error: Exception, more: str = "") -> Self:
         """Makes the error from the exception of a Kafka client. more: what else to check."""
         what = "refuses the login" if type(error).__name__ in _LOGIN_REFUSED else "does not do what is asked"

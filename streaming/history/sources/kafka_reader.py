@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from kafka import KafkaConsumer, TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
+from sinks.kafka.first_contact import first_contact
 from sinks.kafka.kafka_python import FailFastClient
 from sinks.kafka.partitioning import partition_of
 from streaming.config.errors import KafkaUnreachable
@@ -164,6 +165,8 @@ def check_listening(settings: "Settings") -> None:
 @contextmanager
 def reading(settings: "Settings") -> Iterator[KafkaReader]:
     """Gives a reader. Raises KafkaUnreachable, for errors within the block too."""
+    if (why := first_contact(settings.kafka.bootstrap_servers)) is not None:
+        raise KafkaUnreachable.without_contact(settings.kafka.bootstrap_servers, why)
     try:
         consumer = KafkaConsumer(
             **{

@@ -65,6 +65,7 @@ def test_a_kafka_that_refuses_is_not_one_that_is_away(
         raise error
 
     monkeypatch.setattr(probes, "_probe_kafka", fails)
+    monkeypatch.setattr(probes, "first_contact", lambda servers: None)
     seen = probe_kafka(Settings())
     assert seen.error is not None
     assert seen.refused is refused
