@@ -37,7 +37,9 @@ With --routing devices publish to each other instead, at QoS 1 (bench/contestant
     python -m bench.contestants --routing --turns 1     # writes bench/results/contestants_routing.json
 
 - pair: one device to one, at 200 a second; pairs: 100 to 100, and shared: 100 to a shared subscription of 10, at 1,000 a second;
-- fleet: one device to --devices subscribers of one topic, once a second: the time until the last one has it.
+- fleet: one device to --devices subscribers of one topic, once a second: the time until the last one has it;
+- one_steady, one_burst, one_highest: ten devices to one subscriber: at 1,000 a second, --burst messages at once, and the highest
+  steady rate: `--routing --parts one`.
 """
 
 import argparse
@@ -187,7 +189,7 @@ def main() -> None:
     if len({each.name for each in entrants}) < len(entrants):
         parser.error("two variants have the same name")
     extent = (
-        RoutingExtent(fleet=arguments.devices, seconds=arguments.seconds, patience_s=arguments.patience)
+        RoutingExtent(fleet=arguments.devices, seconds=arguments.seconds, burst=arguments.burst, patience_s=arguments.patience)
         if arguments.routing
         else Extent(
             devices=arguments.devices,

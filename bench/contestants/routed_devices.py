@@ -30,8 +30,8 @@ from bench.devices import (
     subscribe_packet,
 )
 
-_AT_ONCE = 20
-"""Unacknowledged publications of one device."""
+AT_ONCE = 20
+"""Unacknowledged publications of one device, if the order says nothing else."""
 _CONNECTING_AT_ONCE = 100
 _SUBACK_FAILURE = 0x80
 
@@ -39,7 +39,8 @@ _SUBACK_FAILURE = 0x80
 class RoutedOrder(msgspec.Struct, frozen=True, kw_only=True):
     """An order: `count` publications, of all publishers in turn.
 
-    rate: per second. copies: the number of subscribers that have to get each. within_s: the deadline.
+    rate: per second; 0 = as fast as the publishers are answered. copies: the number of subscribers that have to get each.
+    within_s: the deadline.
     """
 
     count: int
@@ -51,13 +52,17 @@ class RoutedOrder(msgspec.Struct, frozen=True, kw_only=True):
 class Routed(msgspec.Struct, frozen=True, kw_only=True):
     """The answer. p50_ms, p99_ms, max_ms: until the last subscriber of a publication has it.
 
-    lost: copies that have not come by the deadline. duplicates: copies beyond the first at a subscriber, or in a shared group.
-    late_ms: the delay of the latest publication in the generator. cpu_s: processor time of the generator.
+    thirds_p99_ms: of the first, second and last third of the publications; a lost one counts as come at the deadline.
+    messages_per_s: copies until the last one. lost: copies that have not come by the deadline. duplicates: copies beyond the
+    first at a subscriber, or in a shared group. late_ms: the delay of the latest publication in the generator. cpu_s: processor
+    time of the generator.
     """
 
     p50_ms: float
     p99_ms: float
     max_ms: float
+    thirds_p99_ms: tuple[float, float, float]
+    messages_per_s: float
     lost: int
     duplicates: int
     late_ms: float
@@ -68,7 +73,8 @@ class Routed(msgspec.Struct, frozen=True, kw_only=True):
 class Arrivals:
     """Counts what has come to all subscribers.
 
-    copies, last_ms: by the stamp of a publication in ns, the number of its copies and the time until the newest.
+    copies, last_ms: by the stamp of a publication in ns, the number of its copies and the time until the newest. last_ns: when
+    the last copy came.
     """
 
     subscribed: int = 0
@@ -76,6 +82,7 @@ class Arrivals:
     lost: int = 0
     duplicates: int = 0
     arrived: int = 0
+    last_ns: int = 0
     copies: dict[int, int] = field(default_factory=dict)
     last_ms: dict[int, float] = field(default_factory=dict)
     changed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -119,7 +126,8 @@ class Subscriber(Connection):
             if sent_ns in arrivals.copies:
                 arrivals.arrived += 1
                 arrivals.copies[sent_ns] += 1
-                arrivals.last_ms[sent_ns] = (time.time_ns() - sent_ns) / 1e6
+                arrivals.last_ns = time.time_ns()
+                arrivals.last_ms[sent_ns] = (arrivals.last_ns - sent_ns) / 1e6
                 arrivals.changed.set()
         elif kind == CONNACK:
             if buffer[body + 1]:
@@ -159,7 +167,7 @@ class Devices:
             await asyncio.gather(*map(subscriber, range(arguments.subscribers)))
             await self._until(lambda: self._arrivals.subscribed >= arguments.subscribers)
             for number in range(arguments.publishers):
-                publisher = Publishing(f"{prefix}publisher-{number}", _AT_ONCE, self._changed)
+                publisher = Publishing(f"{prefix}publisher-{number}", arguments.window, self._changed)
                 self._publishers.append(publisher)
                 self._topics.append(_named(arguments.topic, number))
                 await loop.create_connection(lambda: publisher, host, port)  # noqa: B023 - called at once
@@ -167,7 +175,7 @@ class Devices:
 
     async def carry_out(self, order: RoutedOrder) -> Routed:
         """Publishes, and returns when every copy has arrived, or at the deadline. Raises RuntimeError."""
-        arrivals, cpu_s = self._arrivals, time.process_time()
+        arrivals, began_ns, cpu_s = self._arrivals, time.time_ns(), time.process_time()
         arrivals.begin()
         expected = order.count * order.copies
         late_s = 0.0
@@ -179,10 +187,15 @@ class Devices:
         except TimeoutError:
             print(f"{expected - arrivals.arrived:,} of {expected:,} copies have not come in time", file=sys.stderr)
         complete = [ms for stamp, ms in arrivals.last_ms.items() if arrivals.copies[stamp] >= order.copies]
+        by_stamp = [arrivals.last_ms.get(stamp, 1_000 * order.within_s) for stamp in sorted(arrivals.copies)]
+        third = -(-len(by_stamp) // 3)
+        first, second, last = (percentile(by_stamp[start : start + third], 0.99) for start in (0, third, 2 * third))
         return Routed(
             p50_ms=round(percentile(complete, 0.5), 2),
             p99_ms=round(percentile(complete, 0.99), 2),
             max_ms=round(max(complete, default=0.0), 2),
+            thirds_p99_ms=(round(first, 2), round(second, 2), round(last, 2)),
+            messages_per_s=round(arrivals.arrived / max(1e-9, (arrivals.last_ns - began_ns) / 1e9), 1),
             lost=expected - arrivals.arrived,
             duplicates=arrivals.duplicates,
             late_ms=round(late_s * 1_000, 1),
@@ -192,16 +205,25 @@ class Devices:
     async def _publish(self, order: RoutedOrder) -> float:
         """Returns the delay of the latest publication in seconds."""
         began_s, began_ns, late_s = time.monotonic(), time.time_ns(), 0.0
+        if not order.rate:
+            for number in range(order.count):
+                self._put(number, began_ns + number)
+            for publisher in self._publishers:
+                publisher.write()
+            return 0.0
         for number in range(order.count):
             due_s = number / order.rate
             await asyncio.sleep(max(0.0, began_s + due_s - time.monotonic()))
             late_s = max(late_s, time.monotonic() - began_s - due_s)
-            stamp_ns = began_ns + round(due_s * 1e9)  # another one for each publication
-            self._arrivals.copies[stamp_ns] = 0
-            device = number % len(self._publishers)
-            self._publishers[device].put(self._topics[device], stamp_ns)
-            self._publishers[device].write()
+            self._put(number, began_ns + round(due_s * 1e9)).write()
         return late_s
+
+    def _put(self, number: int, stamp_ns: int) -> Publishing:
+        """Gives a publication to the publisher whose turn it is. stamp_ns: another one for each publication."""
+        self._arrivals.copies[stamp_ns] = 0
+        device = number % len(self._publishers)
+        self._publishers[device].put(self._topics[device], stamp_ns)
+        return self._publishers[device]
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         """Raises RuntimeError if a connection is refused or lost."""
@@ -236,6 +258,7 @@ def main() -> None:
     parser.add_argument("--prefix", default="routed-", help="of the client ids")
     parser.add_argument("--publishers", type=int, default=1)
     parser.add_argument("--subscribers", type=int, default=1)
+    parser.add_argument("--window", type=int, default=AT_ONCE, help="unacknowledged publications of one publisher")
     parser.add_argument("--topic", default="routed/%n", help="of a publisher; %%n in it is its number")
     parser.add_argument("--filter", default="", help="of a subscriber; %%n in it is its number; default: --topic")
     parser.add_argument("--timeout", type=float, default=60.0, help="seconds, for connecting and subscribing")

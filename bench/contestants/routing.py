@@ -2,10 +2,18 @@
 
 Publications have 200 bytes, and subscribers keep their sessions. Each part has its own devices and topics, so the sessions of an
 earlier part get nothing. A first publication of each publisher, and a second at the same rate, do not count.
+
+The parts `one_…` have one subscriber, to which ten devices publish, each with at most 100 unacknowledged publications:
+
+- one_steady: 1,000 a second;
+- one_burst: --burst publications, as fast as the publishers are answered;
+- one_highest: the rate is raised by a quarter at a time, from 400 a second, while everything arrives and the latency does not
+  grow (`grows`). Each rate lasts --seconds. A rate at which it grows is tried once more, because a disturbance of the machine
+  looks the same. The figure is the highest rate that was held.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Self
 
@@ -15,10 +23,19 @@ from bench.contestants.child import Child
 from bench.contestants.contestant import Contestant
 from bench.contestants.measurements import Figure, Stage
 from bench.contestants.processor_time import ProcessorTime
-from bench.contestants.routed_devices import Routed, RoutedOrder
+from bench.contestants.routed_devices import AT_ONCE, Routed, RoutedOrder
 
 _FLEET_PUBLICATIONS = 10
 _MARGIN_S = 10.0
+_WINDOW = 100
+_PUBLISHERS_TO_ONE = 10
+_LOWEST_RATE, _HIGHEST_RATE, _STEP = 400, 40_000, 1.25
+_TRIES = 2
+_GROWTH, _GROWTH_MS = 1.5, 50.0
+
+
+_NOT_SHOWN = ("cpu_s", "thirds_p99_ms")
+HIGHEST = "one_highest"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +43,7 @@ class Part:
     """A measured part. %n in a topic or filter: the number of the device.
 
     copies: the number of subscribers that get a publication. title: for the table, with `values`. rate: per second, of
-    all publishers.
+    all publishers; 0 = as fast as they are answered. window: unacknowledged publications of one publisher.
     """
 
     name: str
@@ -39,6 +56,7 @@ class Part:
     count: int
     copies: int = 1
     values: Sequence[str] = ("p50_ms", "p99_ms")
+    window: int = AT_ONCE
 
     @property
     def is_shared(self) -> bool:
@@ -47,10 +65,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingExtent:
-    """The size of a run. fleet: subscribers of one topic. seconds: of each rate. patience_s: for each step."""
+    """The size of a run.
+
+    fleet: subscribers of one topic. seconds: of each rate. burst: publications to one subscriber. patience_s: for each step.
+    """
 
     fleet: int
     seconds: int
+    burst: int
     patience_s: float = 60.0
 
     def parts(self) -> list[Part]:
@@ -98,7 +120,41 @@ class RoutingExtent:
                 rate=1_000,
                 count=1_000 * seconds,
             ),
+            *self._to_one(),
         ]
+
+    def _to_one(self) -> list[Part]:
+        every = Part(
+            name="one_steady",
+            title="10 devices → 1, 1,000/s, p50, p99, ms, lost",
+            publishers=_PUBLISHERS_TO_ONE,
+            subscribers=1,
+            topic="one_steady/%n",
+            topic_filter="one_steady/#",
+            rate=1_000,
+            count=1_000 * self.seconds,
+            values=("p50_ms", "p99_ms", "lost"),
+            window=_WINDOW,
+        )
+        burst = replace(
+            every,
+            name="one_burst",
+            title=f"10 devices → 1, {self.burst:,} at once, messages/s, lost",
+            topic="one_burst/%n",
+            topic_filter="one_burst/#",
+            rate=0,
+            count=self.burst,
+            values=("messages_per_s", "lost"),
+        )
+        highest = replace(
+            every,
+            name=HIGHEST,
+            title="10 devices → 1, highest steady rate, messages/s, its p50, p99, ms",
+            topic="one_highest/%n",
+            topic_filter="one_highest/#",
+            values=("messages_per_s", "p50_ms", "p99_ms"),
+        )
+        return [every, burst, highest]
 
 
 def routing_stages(extent: RoutingExtent) -> list[Stage]:
@@ -111,15 +167,17 @@ class RoutedFleet:
     def __init__(self, contestant: Contestant, part: Part, patience_s: float) -> None:
         host, port = contestant.mqtt
         address = ("--host", host, "--port", str(port), "--timeout", str(patience_s), "--prefix", f"{part.name}-")
-        numbers = ("--publishers", str(part.publishers), "--subscribers", str(part.subscribers))
+        numbers = ("--publishers", str(part.publishers), "--subscribers", str(part.subscribers), "--window", str(part.window))
         topics = ("--topic", part.topic, "--filter", part.topic_filter)
         self._child = Child("bench.contestants.routed_devices", *address, *numbers, *topics)
         self._part, self._patience_s = part, patience_s
 
-    def publish(self, count: int) -> Routed:
+    def publish(self, count: int, rate: int | None = None) -> Routed:
+        """rate: None = that of the part."""
         part = self._part
-        within_s = self._patience_s + count / part.rate
-        order = RoutedOrder(count=count, rate=part.rate, copies=part.copies, within_s=within_s)
+        rate = part.rate if rate is None else rate
+        within_s = self._patience_s + (count / rate if rate else 0)
+        order = RoutedOrder(count=count, rate=rate, copies=part.copies, within_s=within_s)
         self._child.tell(msgspec.json.encode(order))
         return msgspec.json.decode(self._child.line(within_s + _MARGIN_S), type=Routed)
 
@@ -152,18 +210,49 @@ class RoutingMeasurements:
         with RoutedFleet(self._contestant, part, patience_s) as fleet:
             fleet.warm_up(part.publishers)
             self._contestant.await_rest(patience_s)
-            fleet.warm_up(part.rate)
-            spent = ProcessorTime(self._contestant.processes)
-            routed = fleet.publish(part.count)
-            wall_s, busy, stolen = spent.wall_s(), spent.busy(), spent.stolen()
-            self._contestant.await_rest(patience_s)
-            values = {name: float(value) for name, value in msgspec.structs.asdict(routed).items() if name != "cpu_s"}
-            return Figure(
-                values=values,
-                messages=part.count * part.copies,
-                cpu_s=spent.spent(),
-                generator_cpu_s={"devices": routed.cpu_s},
-                wall_s=wall_s,
-                busy=busy,
-                stolen=stolen,
-            )
+            if part.name == HIGHEST:
+                return self._highest(fleet)
+            fleet.warm_up(part.rate or part.count)
+            figure, _ = self._published(fleet, part.count, part.rate, part.copies)
+            return figure
+
+    def _highest(self, fleet: RoutedFleet) -> Figure:
+        """Raises the rate to one subscriber until it does not hold, and returns the figure of the highest one that did."""
+        rate, held = float(_LOWEST_RATE), Figure(note=f"does not hold {_LOWEST_RATE} messages/s")
+        while rate <= _HIGHEST_RATE:
+            for _ in range(_TRIES):
+                figure, routed = self._published(fleet, round(rate * self._extent.seconds), round(rate))
+                if routed.lost:
+                    held.values["lost"] = float(routed.lost)
+                    return held
+                if not grows(routed):
+                    break
+            else:
+                return held
+            figure.values["messages_per_s"] = round(rate)
+            held, rate = figure, rate * _STEP
+        return held
+
+    def _published(self, fleet: RoutedFleet, count: int, rate: int, copies: int = 1) -> tuple[Figure, Routed]:
+        """Publishes, and measures until the contestant is at rest again."""
+        spent = ProcessorTime(self._contestant.processes)
+        routed = fleet.publish(count, rate)
+        wall_s, busy, stolen = spent.wall_s(), spent.busy(), spent.stolen()
+        self._contestant.await_rest(self._extent.patience_s)
+        shown = {name: value for name, value in msgspec.structs.asdict(routed).items() if name not in _NOT_SHOWN}
+        figure = Figure(
+            values={name: float(value) for name, value in shown.items()},
+            messages=count * copies,
+            cpu_s=spent.spent(),
+            generator_cpu_s={"devices": routed.cpu_s},
+            wall_s=wall_s,
+            busy=busy,
+            stolen=stolen,
+        )
+        return figure, routed
+
+
+def grows(routed: Routed) -> bool:
+    """Returns True if the p99 of each third of the publications is higher than before, and that of the last one clearly so."""
+    first, second, last = routed.thirds_p99_ms
+    return first < second < last and last > _GROWTH * first + _GROWTH_MS

@@ -24,6 +24,7 @@ _KEYS = {
     "p50_s": "p50, s",
     "max_s": "last, s",
     "start_s": "s",
+    "lost": "lost",
     "cores": "cores",
     _CPU: "CPU ms a message",
 }
@@ -93,7 +94,7 @@ def rows(results: Results) -> list[Row]:
 def _all_rows(results: Results) -> Iterator[Row]:
     yield Row("start with new data until a device can connect, s", "start", START, ("start_s",))
     if results.is_routing:
-        for each in RoutingExtent(fleet=results.devices, seconds=results.seconds).parts():
+        for each in RoutingExtent(fleet=results.devices, seconds=results.seconds, burst=results.burst).parts():
             yield Row(each.title, each.name, each.name, each.values)
         return
     devices, few = f"{results.devices:,}", f"{max(1, results.devices // 5):,}"
