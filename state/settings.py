@@ -106,10 +106,10 @@ class SessionSettings:
     ).default(Overflow.DROP_OLDEST)
     max_subscriptions: int = Setting(
         "topic filters of a session; SUBACK refuses one more with 0x97 (0x80 in MQTT 3.1.1); 0 = no limit", (0, 1_000_000)
-    ).default(1_000)
+    ).default(3_000)
     # Always limited, so that one command can carry them all.
     max_subscription_bytes: int = Setting("total length of these topic filters; beyond, refused likewise", (KIB, MIB)).default(
-        65_536
+        196_608
     )
     max_awaiting_rel: int = Setting(
         "QoS 2 publications of a device in flight: in MQTT 5 not yet released, and the Receive Maximum of CONNACK; in MQTT "

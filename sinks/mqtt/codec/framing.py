@@ -114,6 +114,11 @@ class FrameBuffer:
         return first_byte == PUBREL or first_byte & 0xF6 == PUBLISH | 0x04
 
     @property
+    def is_subscribing_next(self) -> bool:
+        """The next packet is a SUBSCRIBE, an UNSUBSCRIBE or a PINGREQ."""
+        return self.size_bytes > 0 and self._buffer[self._position] in (SUBSCRIBE, UNSUBSCRIBE, PINGREQ)
+
+    @property
     def is_disconnect_next(self) -> bool:
         return self.size_bytes > 0 and self._buffer[self._position] == DISCONNECT
 

@@ -7,8 +7,10 @@
    (`SubscriptionJudge`).
 3. With routing, a SUBSCRIBE or UNSUBSCRIBE that changes the subscriptions makes two records: the event, and the whole list for
    the matchers. The acknowledgement waits for both. What the device sends next waits for the list, because a PUBLISH behind a
-   SUBSCRIBE must find it. If CONNACK has claimed that there was no session, the acknowledgement waits for the session too: one
-   that refuses the claim ignores the subscription, and writes its own list above this one.
+   SUBSCRIBE must find it. Only further SUBSCRIBEs and UNSUBSCRIBEs are read meanwhile, and share the next list: a device with
+   thousands of filters would write thousands of long lists, one after the other. If CONNACK has claimed that there was no
+   session, the acknowledgement waits for the session too: one that refuses the claim ignores the subscription, and writes its
+   own list above this one.
 """
 
 from collections.abc import Callable
@@ -65,6 +67,8 @@ class AcceptedDevice:
     _connection_id: int = field(init=False)
     _publications: Publications = field(init=False)
     _subscriptions: SubscriptionJudge = field(init=False)
+    _wanted: dict[str, None] = field(default_factory=dict)
+    """Filters whose retained messages the next list asks for."""
     _encode_publish: Callable[..., bytes] = field(init=False)
     """Encodes a PUBLISH that is written now: by the codec, or with topic aliases."""
 
@@ -189,27 +193,28 @@ class AcceptedDevice:
         too_many = answer.reason_codes.count(ReasonCode.QUOTA_EXCEEDED) - excess
         if too_many and not is_refused:
             self._counters.limits_reached[Limit.SUBSCRIPTIONS] += too_many
-        subscribed, new_list = None, None
+        subscribed, has_list = None, False
         if not self._subscriptions.has_routing:
             subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted) if granted else None
         elif granted and (is_change or wanted or self._is_list_of_earlier_connection):
             version = self._next_version()
             subscribed = Subscribed(connection_id=self._connection_id, subscriptions=granted, version=version)
-            new_list = self._list_record(wanted)
+            has_list = True
+            self._wanted |= dict.fromkeys(wanted)
         self.fast_path.subscribed(granted)
-        self._answer(answer, subscribed, new_list)  # [MQTT-3.8.4-1]
+        self._answer(answer, subscribed, has_list=has_list)  # [MQTT-3.8.4-1]
 
     def _unsubscribe(self, unsubscribe: Unsubscribe, excess: int, is_refused: bool) -> None:
         answer, filters, is_change = self._subscriptions.unsubscribe(unsubscribe, excess=excess, is_refused=is_refused)
-        unsubscribed, new_list = None, None
+        unsubscribed, has_list = None, False
         if not self._subscriptions.has_routing:
             unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters) if filters else None
         elif is_change or (filters and self._is_list_of_earlier_connection):
             version = self._next_version()
             unsubscribed = Unsubscribed(connection_id=self._connection_id, topic_filters=filters, version=version)
-            new_list = self._list_record()
+            has_list = True
         self.fast_path.unsubscribed(filters)
-        self._answer(answer, unsubscribed, new_list)  # [MQTT-3.10.4-4]
+        self._answer(answer, unsubscribed, has_list=has_list)  # [MQTT-3.10.4-4]
 
     @property
     def list_id(self) -> tuple[int, int]:
@@ -237,21 +242,31 @@ class AcceptedDevice:
         listed = SubscriptionList(
             connection_id=connection_id, version=version, subscriptions=self._subscriptions.listed(), wanted=wanted
         )
-        return Append(encode_subscriptions(listed), topic=AppendTopic.SUBSCRIPTIONS, holds_back=True)
+        return Append(encode_subscriptions(listed), topic=AppendTopic.SUBSCRIPTIONS)
+
+    def write_list(self) -> None:
+        """Appends the list that answers wait for. Call it only if there is one."""
+        record = self._list_record(tuple(self._wanted))
+        assert record is not None, "only a known list has been changed"
+        self._wanted = {}
+        self._records.add_list(record)
 
     def repeat_list(self) -> None:
         """Appends the list of subscriptions once more: a lower one stands behind it, and compaction would keep that."""
         record = self._list_record()
         if record is not None:
-            record.holds_back = False
             self._counters.lists_repeated += 1
             self._records.add(record)
 
-    def _answer(self, answer: ServerPacket, event: GatewayEvent | None, new_list: Append | None = None) -> None:
+    def _answer(self, answer: ServerPacket, event: GatewayEvent | None, *, has_list: bool = False) -> None:
         """Adds an answer, which goes out when the event and the list are in the log. One without an event has its turn, too."""
         data = self._output.fitting(self._output.codec.encode(answer))
         if event is not None:
-            self._records.add(Append(encode_event(event), data, second=new_list, awaits_session=True))
+            append = Append(encode_event(event), data, awaits_session=True)
+            if has_list and self._subscriptions.subscriptions is not None:
+                self._records.add_change(append)
+            else:
+                self._records.add(append)
         else:
             self._records.add_answer(data)
             self._records.take_answers(self._output.packets)

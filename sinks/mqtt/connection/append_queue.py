@@ -54,6 +54,7 @@ class Append(msgspec.Struct, eq=False):
         key: None = the client's.
         holds_back: nothing more of the device is worked off until this is confirmed.
         second: another record that the same packet makes. The answer waits for both.
+        answers: of a list of subscriptions: those of the packets that it has. None = it is no such list.
         then: another record that the same packet makes, when this one is confirmed.
         delays_lookups: whether the client has a session is asked when Kafka has this.
         size_bytes: of value and headers.
@@ -78,6 +79,7 @@ class Append(msgspec.Struct, eq=False):
     counts: bool = False
     awaits_session: bool = False
     is_farewell: bool = False
+    answers: list[Answer] | None = None
     answer: Answer | None = None
     size_bytes: int = 0
     fast_publish: FastPublish | None = None
@@ -127,6 +129,9 @@ class AppendQueue:
         is_full: one of these or all connections together are at a limit.
         stops_reading: that, or a record holds back what comes behind it. Nothing more is read from the device until it is False
             again. All that is waited for comes from Kafka, never from what the device sends next, so reading always goes on.
+        reads_subscriptions: nothing stops reading but a list of subscriptions. Further SUBSCRIBEs and UNSUBSCRIBEs may be read:
+            together they make the next list, which is written when this one is confirmed.
+        owes_list: some answer waits for a list that is not written yet.
     """
 
     _settings: GatewaySettings
@@ -141,6 +146,8 @@ class AppendQueue:
     _is_full: bool = False
     _holding_back: int = 0
     _delayed: list[Answer] | None = None
+    _lists: int = 0
+    _awaiting_list: list[Answer] = field(default_factory=list)
     _answers: list[Answer] = field(default_factory=list)  # a deque takes 760 bytes while it is empty, for each connection
 
     @property
@@ -149,7 +156,20 @@ class AppendQueue:
 
     @property
     def stops_reading(self) -> bool:
-        return self._is_full or self._holding_back > 0 or self._total.is_full
+        return self._is_full or self._holding_back > 0 or self._lists > 0 or self.owes_list or self._total.is_full
+
+    @property
+    def reads_subscriptions(self) -> bool:
+        return (self._lists > 0 or self.owes_list) and not (self._is_full or self._holding_back or self._total.is_full)
+
+    @property
+    def owes_list(self) -> bool:
+        return bool(self._awaiting_list)
+
+    @property
+    def may_write_list(self) -> bool:
+        """A list is owed, and Kafka has the one before it."""
+        return bool(self._awaiting_list) and not self._lists
 
     def add(self, append: Append) -> None:
         answer, second = append.answer, append.second
@@ -165,6 +185,20 @@ class AppendQueue:
                 second.answer = answer
                 answer.unconfirmed += 1
             self._add(second)
+
+    def add_change(self, append: Append) -> None:
+        """Add the record of a change of subscriptions, whose answer waits for the next `add_list` too."""
+        self.add(append)
+        answer = append.answer
+        assert answer is not None  # SUBACK or UNSUBACK
+        answer.unconfirmed += 1
+        self._awaiting_list.append(answer)
+
+    def add_list(self, append: Append) -> None:
+        """Add a list of subscriptions with all changes so far."""
+        append.answers, self._awaiting_list = self._awaiting_list, []
+        self._lists += 1
+        self._add(append)
 
     def _add(self, append: Append) -> None:
         self.new.append(append)
@@ -226,6 +260,11 @@ class AppendQueue:
         if answer is not None and confirmed:
             answer.unconfirmed -= 1
             answer.is_free = not answer.unconfirmed
+        if append.answers is not None:
+            self._lists -= 1
+            for listed in append.answers if confirmed else ():
+                listed.unconfirmed -= 1
+                listed.is_free = not listed.unconfirmed
         self._holding_back -= append.holds_back
         self.unconfirmed -= 1
         self.unconfirmed_bytes -= append.size_bytes
@@ -300,6 +339,7 @@ class AppendQueue:
         """Forget the answers: the connection is over."""
         self._total.release(_ANSWER_BYTES * len(self._answers) + self.unwritten_bytes)
         self._answers.clear()
+        self._awaiting_list.clear()
         self.held, self._delayed, self.unwritten_bytes = None, None, 0
 
     def _await_turn(self, answer: Answer) -> None:

@@ -138,6 +138,8 @@ class WireConnection:
     def _effects(self, requests: tuple[Request, ...] = ()) -> Effects:
         written, records, device, phase = self._output.packets, self._records, self._device, self.phase
         deadline_ms, write, held_bytes = self._handshake.deadline_ms, b"", self._frames.size_bytes
+        if device is not None and records.may_write_list:
+            device.write_list()
         if written and (self._handshake.is_answerable or phase is Phase.CLOSED):
             write = written[0] if len(written) == 1 else b"".join(written)
             written.clear()
@@ -498,7 +500,7 @@ class WireConnection:
         return self._effects()
 
     def _resume(self, now_ms: int) -> None:
-        if self._device is not None and not self._records.stops_reading:
+        if self._device is not None and (not self._records.stops_reading or self._records.reads_subscriptions):
             self._deadlines.last_received_ms = now_ms  # until now we did not listen
             self._work_off(now_ms)
             self._take_offers(now_ms)
@@ -545,7 +547,9 @@ class WireConnection:
         frames, records, rates, ending = self._frames, self._records, self._rates, self._ending
         is_v5 = self._output.codec is V5
         try:
-            while (device := self._device) is not None and ending.pending is None and not records.stops_reading:
+            while (device := self._device) is not None and ending.pending is None:
+                if records.stops_reading and not (records.reads_subscriptions and frames.is_subscribing_next):
+                    break
                 if self._deadlines.taken_ms is not None and not ending.peer_gone:
                     return
                 if self.phase is Phase.ANSWERED and frames.is_qos2_next:
@@ -575,6 +579,7 @@ class WireConnection:
     def _on_disconnect(self, disconnect: Disconnect) -> None:
         if disconnect.session_expiry_interval_s and self._handshake.connect.session_expiry_interval_s == 0:
             raise ProtocolViolation("DISCONNECT sets a session expiry where CONNECT had none (MQTT 5, 3.14.2.2.2)")
+        self._write_owed_list()
         self._ending.tell(
             ClientDisconnected(
                 connection_id=self.connection_id,
@@ -647,7 +652,13 @@ class WireConnection:
         # Of a claim that it refuses the session says how it is. A gateway whose lease has passed may be late by any time.
         is_silent = why.cause not in DEVICE_FAILED or (self.phase is Phase.ANSWERED and bool(self._handshake.claim))
         mark = None if is_silent else self._ending_mark(None)
+        self._write_owed_list()
         self._ending.tell_lost(self.connection_id, why, reconnect_grace_ms, self._oldest_unanswered(), mark)
+
+    def _write_owed_list(self) -> None:
+        """Writes the newest list before the engine is told of the end."""
+        if self._device is not None and self._records.owes_list:
+            self._device.write_list()
 
     def _ending_mark(self, changed_expiry_s: int | None) -> Append | None:
         """Says how long the session is kept from now on. A CONNECT without CONNACK may have none."""

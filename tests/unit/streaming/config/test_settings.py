@@ -408,7 +408,7 @@ def test_all_mistakes_are_reported_at_once(file: Path) -> None:
         (["backoff.max=10ms"], "session.backoff.max", "less than backoff.initial = 1s"),
         (["max_mqueue_bytes=1KiB"], "session.max_mqueue_bytes", "would never fit in the queue"),
         (
-            ["engine.max_record_bytes=300KiB", "gateway.max_packet_size_bytes=64KiB"],
+            ["engine.max_record_bytes=300KiB", "gateway.max_packet_size_bytes=64KiB", "max_subscription_bytes=64KiB"],
             "engine.max_record_bytes",
             "max_payload_bytes",
         ),

@@ -9,7 +9,7 @@ from sinks.mqtt.limits.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected, Subscribed, Unsubscribed
-from state.model import QoS, Subscription
+from state.model import QoS, ReasonCode, Subscription
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
@@ -114,12 +114,88 @@ def test_a_list_that_kafka_does_not_take_ends_the_connection() -> None:
 
 def test_a_list_has_every_subscription_of_the_client() -> None:
     harness = device(4, KEPT, list_id=(50, 3))
-    harness.send(subscribe("a"), unsubscribe("kept"), subscribe("a", options=2))
+    for change in (subscribe("a"), unsubscribe("kept"), subscribe("a", options=2)):
+        harness.send(change)
     ids = [(one.connection_id, one.version) for one in lists(harness)]
     assert ids == [(77, 1), (77, 2), (77, 3)], "the list of connection 50 is another connection's"
     filters = [[(one.topic_filter, int(one.qos)) for one in listed.subscriptions] for listed in lists(harness)]
     assert filters == [[("kept", 1), ("a", 1)], [("a", 1)], [("a", 2)]]
     assert [event.version for event in harness.events if isinstance(event, Subscribed | Unsubscribed)] == [1, 2, 3]
+
+
+def numbered(packet_id: int, first_byte: int, *body: bytes) -> bytes:
+    return packet(first_byte, packet_id.to_bytes(2, "big"), *body)
+
+
+def test_changes_that_come_while_a_list_is_unconfirmed_share_the_next_one() -> None:
+    harness = device(4)
+    harness.confirming = False
+    changes = [numbered(number, 0x82, text(f"f/{number}"), b"\x01") for number in range(1, 101)]
+    harness.send(changes[0])
+    harness.send(*changes[1:], numbered(200, 0xA2, text("f/2")), publish("t", b"behind"))
+    assert [one.version for one in lists(harness)] == [1]
+    harness.confirming = True
+    answers = harness.settle()
+    assert [one.version for one in lists(harness)] == [1, 101]
+    newest = lists(harness)[-1]
+    assert [one.topic_filter for one in newest.subscriptions] == [f"f/{number}" for number in range(1, 101) if number != 2]
+    assert newest.wanted == tuple(f"f/{number}" for number in range(2, 101))
+    subacks = b"".join(b"\x90\x03" + number.to_bytes(2, "big") + b"\x01" for number in range(1, 101))
+    assert answers == subacks + bytes.fromhex("b00200c8"), "in the order of the packets"
+    versions = [event.version for event in harness.events if isinstance(event, Subscribed | Unsubscribed)]
+    assert versions == list(range(1, 102))
+    assert len(harness.uplink) == 1
+
+
+def test_no_acknowledgement_leaves_before_the_list_that_has_its_change() -> None:
+    """[MQTT-3.8.4-1] The events alone do not make a subscription that a matcher knows."""
+    harness = device(4)
+    harness.confirming = False
+    harness.send(numbered(1, 0x82, text("a"), b"\x01"))
+    harness.send(numbered(2, 0x82, text("b"), b"\x01"))
+    for append in list(harness.waiting):
+        if append.topic is AppendTopic.EVENTS:
+            harness.confirm(append)
+    assert harness.output() == b""
+    harness.confirm(waiting(harness, AppendTopic.SUBSCRIPTIONS))
+    assert harness.output() == bytes.fromhex("9003000101")
+    harness.confirm(waiting(harness, AppendTopic.SUBSCRIPTIONS))
+    assert harness.output() == bytes.fromhex("9003000201")
+
+
+def test_a_ping_is_answered_while_lists_are_unconfirmed() -> None:
+    harness = device(4)
+    harness.confirming = False
+    assert harness.send(subscribe("a"), subscribe("b"), PINGREQ) == PINGRESP
+
+
+def test_what_comes_behind_a_change_waits_for_the_list_that_has_it() -> None:
+    harness = device(4)
+    harness.confirming = False
+    harness.send(subscribe("a"))
+    harness.send(subscribe("b"), publish("b", b"p"))
+    for append in list(harness.waiting):
+        harness.confirm(append)
+    assert [one.version for one in lists(harness)] == [1, 2]
+    assert harness.uplink == []
+    harness.confirm(waiting(harness, AppendTopic.SUBSCRIPTIONS))
+    assert len(harness.uplink) == 1
+
+
+@pytest.mark.parametrize("end", ["disconnect", "lost"])
+def test_a_connection_that_ends_writes_its_last_list(end: str) -> None:
+    harness = device(4)
+    harness.confirming = False
+    harness.send(subscribe("a"))
+    harness.send(subscribe("b"))
+    if end == "lost":
+        harness.close("over", ReasonCode.SERVER_SHUTTING_DOWN)
+    else:
+        harness.send(b"\xe0\x00")
+        harness.feed("peer_closed")
+        harness.confirming = True
+        harness.settle()
+    assert [one.version for one in lists(harness)] == [1, 2]
 
 
 def test_what_changes_nothing_is_written_once_on_a_connection() -> None:

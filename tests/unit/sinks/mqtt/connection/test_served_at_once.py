@@ -89,9 +89,11 @@ def test_qos_2_and_all_behind_it_wait_for_the_engine(first: bytes) -> None:
 def test_with_routing_the_first_list_is_behind_the_empty_one() -> None:
     harness = served(**ROUTED)
     harness.confirming = False
-    assert harness.send(SUBSCRIBE, PINGREQ) == b"", "the list holds back what is behind it"
+    assert harness.send(SUBSCRIBE, publish("t", b"p"), PINGREQ) == b"", "the list holds back what is behind it"
+    assert harness.uplink == []
     harness.confirming = True
     assert harness.settle() == SUBACK + PINGRESP
+    assert len(harness.uplink) == 1
     lists = [decode_subscriptions(append.value) for append in harness.others[AppendTopic.SUBSCRIPTIONS] if append.key is None]
     assert [(one.connection_id, one.version, len(one.subscriptions)) for one in lists] == [(77, 0, 0), (77, 1, 1)]
     accept(harness)
