@@ -20,6 +20,11 @@ _PUBLIC: Final = ("inflight.producer", "inflight.presence", "inflight.readers")
 """The packages whose `__all__` a backend imports from here."""
 
 
+def __dir__() -> list[str]:
+    public = {name for package in map(import_module, _PUBLIC) for name in package.__all__}
+    return sorted({"__version__", *public, *(name for name in globals() if name.startswith("__"))})
+
+
 def __getattr__(name: str) -> Any:
     # At first use: the command imports this package too, and `inflight --help` does not wait for a Kafka client.
     if name == "__version__":

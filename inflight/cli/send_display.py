@@ -133,7 +133,7 @@ def _seconds(timeout_ms: int | None) -> float | None:
 def _producer(settings: Settings, *, attempts: int, timeout_ms: int | None) -> Producer:
     allowed_ms = _TIMEOUT_MS if timeout_ms is None else timeout_ms
     configure_logging()  # to standard error: standard output is for message ids
-    say_if_kafka_is_away(settings.kafka.bootstrap_servers, patience_ms=timeout_ms)
+    say_if_kafka_is_away(settings.kafka.bootstrap_servers, patience_ms=allowed_ms)
     return Producer(
         settings.kafka.bootstrap_servers,
         settings=producer_settings(settings),

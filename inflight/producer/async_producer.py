@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from inflight.producer.deliveries import DeliveryFuture
+from inflight.producer.keywords import checked
 from inflight.producer.model import SendResult
 from inflight.producer.producer import Producer
 from inflight.readers.uplink import UplinkMessage
@@ -30,26 +31,31 @@ class AsyncProducer:
     def __init__(self, bootstrap_servers: str | None = None, **options: Any) -> None:
         self._producer = Producer(bootstrap_servers, **options)
 
+    @checked(Producer.send)
     async def send(self, client_id: ClientId, topic: str, payload: bytes | str, **options: Any) -> SendResult:
         """Sends one message, and waits until all in-sync replicas of Kafka have it (`Producer.send`)."""
         begin = partial(self._producer.send_async, client_id, topic, payload, **options)
         return await asyncio.wrap_future(await self._begun(begin))
 
+    @checked()
     async def cancel(self, client_id: ClientId, message_id: MessageId, *, timeout_s: float | None = None) -> SendResult:
         """Takes a message back that was not sent to the client yet (`Producer.cancel`)."""
         begin = partial(self._producer.cancel_async, client_id, message_id, timeout_s=timeout_s)
         return await asyncio.wrap_future(await self._begun(begin))
 
+    @checked(Producer.publish)
     async def publish(self, topic: str, payload: bytes | str, **options: Any) -> SendResult:
         """Publishes to every client that subscribes to the topic (`Producer.publish`)."""
         return await asyncio.wrap_future(await self._begun(partial(self._producer.publish_async, topic, payload, **options)))
 
+    @checked(Producer.send)
     async def send_many(
         self, messages: Iterable[Mapping[str, Any]] | Iterable[ClientId], *arguments: Any, **options: Any
     ) -> list[SendResult]:
         """Sends many messages in a thread, and waits for all (`Producer.send_many`)."""
         return await asyncio.to_thread(partial(self._producer.send_many, messages, *arguments, **options))
 
+    @checked(Producer.send)
     async def deliver(
         self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
     ) -> DeliveryFuture:
@@ -59,11 +65,13 @@ class AsyncProducer:
         await asyncio.wrap_future(sent)
         return delivery
 
+    @checked()
     async def delivery(self, client_id: ClientId, message_id: MessageId, *, within_s: float = 86_400.0) -> DeliveryFuture:
         """Returns the future of a message that was sent before (`Producer.delivery`)."""
         begin = partial(self._producer.delivery, client_id, message_id, within_s=within_s)
         return await self._begun(begin, is_reading=self._producer.reads_receipts)
 
+    @checked(Producer.send)
     async def request(
         self,
         client_id: ClientId,

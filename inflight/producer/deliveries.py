@@ -8,19 +8,19 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Final
 
-import structlog
-
+from inflight.producer.model import named
 from inflight.readers.past_receipts import PastClient, read_past
 from inflight.readers.receipts import receipts_in
 from inflight.readers.topic_follower import TopicFollower
 from sinks.kafka.librdkafka import KafkaFailed
+from sinks.library_log import LibraryLogger
 from state.errors import InflightError
 from state.model import ClientId, MessageId
 from state.records.receipts import Receipt
 
 _RETRY_S: Final = 1.0
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 class DeliveryUnknown(InflightError):
@@ -51,7 +51,11 @@ class DeliveryFuture:
 
         Raises TimeoutError (it may still come), SendFailed, DeliveryUnknown.
         """
-        return self._future.result(timeout_s)
+        try:
+            return self._future.result(timeout_s)
+        except TimeoutError:
+            what = f"{named(self.client_id, self.message_id)} has no receipt after {timeout_s or 0:g} s: it may still come"
+            raise TimeoutError(f"{what}. `inflight trace {self.message_id}` says where the message is") from None
 
     def add_done_callback(self, callback: "Callable[[DeliveryFuture], object]") -> None:
         """Calls it with this object when `result` does not wait any more, on a thread of the reader: keep it short."""

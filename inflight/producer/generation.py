@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType  # type: ignore[attr-defined]
 
@@ -24,6 +23,7 @@ from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new
 from sinks.kafka.partition_queue import PartitionQueue
 from sinks.kafka.partitioning import partition_of
 from sinks.kafka.record_producer import MAX_GROUP_BYTES, MAX_ONE_BY_ONE, NotSent, RecordProducer
+from sinks.library_log import LibraryLogger
 
 _ASK_S: Final = 1.0
 _BATCH_OVERHEAD_BYTES: Final = 61
@@ -41,7 +41,7 @@ Report: TypeAlias = Callable[[SendLoop, float], None]
 """Something that has happened: called with the loop and the time, by one thread at a time."""
 Post: TypeAlias = Callable[[Report], None]
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 class TopicUnknown(KafkaFailed):

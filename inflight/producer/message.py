@@ -97,7 +97,7 @@ def build_message(
     client_id: ClientId, topic: str, payload: bytes | str, *, settings: ProducerSettings, **options: Any
 ) -> MessageRecord:
     """Builds the record for these arguments, which `Producer.send` explains. Raises InvalidMessage."""
-    return _content(topic, payload, settings=settings, key=_client_key(client_id, settings), **options)._replace(
+    return build_content(topic, payload, settings=settings, key=_client_key(client_id, settings), **options)._replace(
         client_id=client_id
     )
 
@@ -124,7 +124,7 @@ def build_publication(
         raise InvalidMessage(f"topic {topic!r} is below $SYS, where only Inflight publishes: choose another topic")
     key = topic if key is None else key
     raw = key if isinstance(key, bytes) else _encoded("key", key)
-    return _content(topic, payload, settings=settings, key=raw, **options)
+    return build_content(topic, payload, settings=settings, key=raw, **options)
 
 
 def build_messages(
@@ -146,7 +146,7 @@ def build_messages(
     Raises:
         InvalidMessage: Before the first record.
     """
-    content = _content(topic, payload, settings=settings, key=b"", **options)
+    content = build_content(topic, payload, settings=settings, key=b"", **options)
     if partitions is None:
         yield from map(content.for_one, client_ids)
         return
@@ -201,7 +201,7 @@ def _client_key(client_id: ClientId, settings: ProducerSettings) -> bytes:
     return key
 
 
-def _content(
+def build_content(
     topic: str,
     payload: bytes | str,
     *,

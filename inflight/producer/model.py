@@ -1,6 +1,7 @@
 """Attempts, results and errors of sends."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -65,7 +66,8 @@ class SendFailed(InflightError):
     attempts: every one, with its time and error. may_be_sent: Kafka's client had the record and no answer for it, so it may be in
     the log, now or a little later. Sending again with the same `message_id` is safe for as long as the engine
     remembers the id: a client's session knows the last 100 that it has taken (`session.deduplication_window`), until it ends.
-    False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first. client_id: empty for a
+    False: it is certainly not in the log. cause: of the last attempt; None = the deadline came first, and the text has the last
+    cause that is known. client_id: empty for a
     publication.
     """
 
@@ -84,6 +86,9 @@ class SendFailed(InflightError):
         self.attempts = tuple(attempts)
         self.may_be_sent = may_be_sent
         self.cause = cause
+        last = next((attempt.error for attempt in reversed(self.attempts) if attempt.error), None)
+        if last is not None and last not in reason:
+            reason = f"{reason}; the last cause: {last}"
         tries = "".join(f"\n  attempt {number}: {attempt}" for number, attempt in enumerate(self.attempts, 1))
         if cause is Cause.REJECTED:
             advice = "It is not in the log; trying again without a change will fail again."
@@ -91,8 +96,32 @@ class SendFailed(InflightError):
             advice = f"It may be in the log: send it again with the same message_id, and it is delivered once, {_REMEMBERED}."
         else:
             advice = "It is not in the log: send it again."
-        what = f"message {message_id!r} for client {client_id!r}" if client_id else f"publication {message_id!r}"
-        super().__init__(f"{what} was not sent: {reason}.{tries}\n{advice}")
+        super().__init__(f"{named(client_id, message_id)} was not sent: {reason}.{tries}\n{advice}")
+
+
+class SendFuture(Future[SendResult]):
+    """The outcome of a send. It ends in any case, with a SendResult or a SendFailed."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__()
+        self._what = what
+
+    def result(self, timeout: float | None = None) -> SendResult:
+        """Waits for the outcome. timeout: in seconds; None = as long as it takes. Raises TimeoutError: it may still come."""
+        try:
+            return super().result(timeout)
+        except TimeoutError:
+            raise self._late(timeout) from None
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Waits for the outcome, and returns its error, if it has one. As `result` otherwise."""
+        try:
+            return super().exception(timeout)
+        except TimeoutError:
+            raise self._late(timeout) from None
+
+    def _late(self, timeout: float | None) -> TimeoutError:
+        return TimeoutError(f"{self._what} is neither confirmed nor refused after {timeout or 0:g} s: it is still being sent")
 
 
 class TransactionFailed(InflightError):
@@ -123,6 +152,15 @@ class SomeSendsFailed(InflightError):
         super().__init__(
             f"{len(failures)} of {len(outcomes)} messages were not sent; `outcomes` has each. The first: {failures[0]}"
         )
+
+
+def named(client_id: ClientId, message_id: MessageId) -> str:
+    """Returns what an error calls a message.
+
+    Args:
+        client_id: Empty for a publication.
+    """
+    return f"message {message_id!r} for client {client_id!r}" if client_id else f"publication {message_id!r}"
 
 
 def too_many_requests(reason: str) -> str:

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as NotInTime
-from dataclasses import replace
+from dataclasses import fields, replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Final, Self, cast, overload
@@ -21,6 +21,7 @@ from prometheus_client import REGISTRY, CollectorRegistry
 
 from inflight.producer.capacity import Capacity
 from inflight.producer.deliveries import Deliveries, DeliveryFuture
+from inflight.producer.keywords import check_keywords, checked
 from inflight.producer.message import (
     DeliverAt,
     ExtraHeaders,
@@ -33,7 +34,7 @@ from inflight.producer.message import (
     check_clients,
 )
 from inflight.producer.metrics import producer_metrics
-from inflight.producer.model import Cause, InvalidMessage, SendFailed, SendResult, SomeSendsFailed
+from inflight.producer.model import Cause, InvalidMessage, SendFailed, SendFuture, SendResult, SomeSendsFailed, named
 from inflight.producer.requests import PendingRequest, Requests
 from inflight.producer.send_loop import Outcome
 from inflight.producer.settings import ProducerSettings
@@ -72,6 +73,7 @@ class Producer:
         **options: Any,
     ) -> None:
         bootstrap_servers = bootstrap_servers or kafka_of_running_up()
+        check_keywords("Producer", options, [field.name for field in fields(ProducerSettings)])
         settings = replace(settings or ProducerSettings(), **options)
         self._settings = settings = replace(settings, kafka_options=from_python_names(settings.kafka_options))
         self._metrics = producer_metrics(registry)
@@ -89,6 +91,7 @@ class Producer:
         self._closed = False
         self._worker.start()
 
+    @checked()
     def send(
         self,
         client_id: ClientId,
@@ -132,6 +135,7 @@ class Producer:
         del arguments["self"]
         return self.send_async(**arguments).result()
 
+    @checked(send)
     def send_async(
         self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
     ) -> "Future[SendResult]":
@@ -145,6 +149,7 @@ class Producer:
         message = build_message(client_id, topic, payload, settings=self._settings, **options)
         return self._begin(self._worker, message, timeout_s)
 
+    @checked()
     def cancel(self, client_id: ClientId, message_id: MessageId, *, timeout_s: float | None = None) -> SendResult:
         """Takes a message back that was not sent to the client yet, and waits until all in-sync replicas of Kafka have that.
 
@@ -162,6 +167,7 @@ class Producer:
         self._check_open()
         return self._begin(self._worker, build_cancellation(client_id, message_id, settings=self._settings), timeout_s)
 
+    @checked()
     def publish(
         self,
         topic: str,
@@ -199,6 +205,7 @@ class Producer:
         del arguments["self"]
         return self.publish_async(**arguments).result()
 
+    @checked(publish)
     def publish_async(
         self, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
     ) -> "Future[SendResult]":
@@ -221,6 +228,7 @@ class Producer:
         **options: Any,
     ) -> list[SendResult]: ...
 
+    @checked(send)
     def send_many(
         self,
         messages: Iterable[Mapping[str, Any]] | Iterable[ClientId],
@@ -323,7 +331,7 @@ class Producer:
             self._worker.submit(message, deadline_ms, partial(settle, message.client_id), is_patient=is_patient)
 
     def _begin(self, worker: Worker, message: MessageRecord, timeout_s: float | None) -> "Future[SendResult]":
-        future: Future[SendResult] = Future()
+        future = SendFuture(named(message.client_id, message.message_id))
         future.set_running_or_notify_cancel()  # what is under way cannot be taken back
         deadline_ms = self._reserve(message, now_ms(), timeout_s)
         if deadline_ms is None:
@@ -399,6 +407,7 @@ class Producer:
         self._check_open()
         return self._transactions.begin(timeout_s)
 
+    @checked(send)
     def deliver(
         self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
     ) -> DeliveryFuture:
@@ -413,12 +422,14 @@ class Producer:
         sent.result()
         return delivery
 
+    @checked(send)
     def deliver_async(
         self, client_id: ClientId, topic: str, payload: bytes | str, *, timeout_s: float | None = None, **options: Any
     ) -> DeliveryFuture:
         """Sends as `send_async` does, without waiting. The future raises SendFailed if Kafka does not get the message."""
         return self._begin_delivery(client_id, topic, payload, timeout_s, options)[1]
 
+    @checked()
     def delivery(self, client_id: ClientId, message_id: MessageId, *, within_s: float = 86_400.0) -> DeliveryFuture:
         """Returns the future of a message that was sent before, by any process. It sends nothing.
 
@@ -431,6 +442,7 @@ class Producer:
         self._check_open()
         return self._deliveries.search(client_id, message_id, within_s=within_s)
 
+    @checked(send)
     def request(
         self,
         client_id: ClientId,

@@ -389,7 +389,8 @@ class SendLoop:
         return max(send.waits_since_ms, catch_up.since_ms) + self._settings.catch_up_timeout_ms  # step 8
 
     def _out_of_time(self, send: Send, now_ms: float) -> None:
-        self._end_attempt(send, Cause.TIME_OUT, "the deadline of the send passed", now_ms)
+        detail = f" ({self._trouble})" if send.state is SendState.READY else ""
+        self._end_attempt(send, Cause.TIME_OUT, f"not confirmed before the deadline of the send{detail}", now_ms)
         if send.state in (SendState.BEHIND, SendState.TURN) and send.order_key in self._catching_up:
             throttle = self._throttle_of(send.message)
             queue = f" ({throttle.reason})" if throttle is not None and throttle.reason else ""

@@ -17,9 +17,19 @@ from uuid import uuid4
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from inflight.producer.generation import connection_config, record_config
-from inflight.producer.message import MessageRecord, build_message, build_publication
+from inflight.producer.keywords import checked
+from inflight.producer.message import MessageRecord, build_content, build_message, build_publication
 from inflight.producer.metrics import ProducerMetrics
-from inflight.producer.model import Attempt, Cause, SendFailed, SendResult, TransactionFailed, too_many_requests
+from inflight.producer.model import (
+    Attempt,
+    Cause,
+    SendFailed,
+    SendFuture,
+    SendResult,
+    TransactionFailed,
+    named,
+    too_many_requests,
+)
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.worker import Worker
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
@@ -99,6 +109,7 @@ class Transaction:
         self._client: Any = None
         self._sends: list[tuple[str, MessageRecord, float, Future[SendResult]]] = []
 
+    @checked(build_content)
     def send(self, client_id: ClientId, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
         """Adds a message; arguments of `Producer.send` without timeout_s. The future ends with the transaction.
 
@@ -107,6 +118,7 @@ class Transaction:
         settings = self._runner.settings
         return self._add(settings.topic, build_message(client_id, topic, payload, settings=settings, **options), client_id)
 
+    @checked(build_content)
     def publish(self, topic: str, payload: bytes | str, **options: Any) -> "Future[SendResult]":
         """Adds a publication; arguments of `Producer.publish` without timeout_s. As `send`, throttled only if all clients are."""
         settings = self._runner.settings
@@ -127,7 +139,7 @@ class Transaction:
                 attempts=(Attempt(round(time.time() * 1_000), 0, Cause.THROTTLED, too_many_requests(throttle.reason)),),
                 cause=Cause.THROTTLED,
             )
-        future: Future[SendResult] = Future()
+        future = SendFuture(named(message.client_id, message.message_id))
         future.set_running_or_notify_cancel()
         self._sends.append((kafka_topic, message, time.time(), future))
         return future

@@ -8,8 +8,6 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Final
 
-import structlog
-
 from inflight.producer.generation import KafkaGeneration, Report, TopicUnknown, connection_config
 from inflight.producer.message import MessageRecord
 from inflight.producer.metrics import ProducerMetrics
@@ -17,12 +15,13 @@ from inflight.producer.send_loop import Outcome, SendLoop, Settle
 from inflight.producer.settings import ProducerSettings
 from inflight.producer.throttle import ThrottleOfPublications
 from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
+from sinks.library_log import LibraryLogger
 from state.model import ClientId
 
 _IDLE_MS: Final = 1_000.0
 _RETRY_OPEN_S: Final = 0.2
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 class Worker:

@@ -17,7 +17,6 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Generic, Literal, Self, TypeVar
 
-import structlog
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
 from inflight.readers.recent_ids import RecentIds
@@ -26,6 +25,7 @@ from sinks.kafka.group_consumer import check_consumer_error, is_committed_later
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
 from sinks.kafka.security.librdkafka_client import from_python_names
 from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
+from sinks.library_log import LibraryLogger
 from state.errors import InflightError, UnreadableRecord
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ _SESSION_MS: Final = 10_000
 _LAST_COMMIT_S: Final = 5.0
 _REJOIN_S: Final = 0.1
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 class ReaderClosed(InflightError):

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.group_consumer import polled
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, partition_bounds, reason_of
 from sinks.kafka.topic_ids import TopicIdWatch, TopicRecreated
+from sinks.library_log import LibraryLogger
 
 _ANSWER_S: Final = 10.0
 _POLL_S: Final = 0.5
@@ -19,7 +19,7 @@ _PAUSE_S: Final = 0.5
 _MOST_RECORDS: Final = 500
 _NEW_PARTITIONS_S: Final = 30.0
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 class TopicFollower:

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.librdkafka import (
@@ -23,8 +22,9 @@ from sinks.kafka.librdkafka import (
     reason_of,
 )
 from sinks.kafka.topic_ids import TopicIdWatch
+from sinks.library_log import LibraryLogger
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 _ANSWER_S: Final = 10.0
 _COMMITTED_LATER: Final = (
     KafkaError.REBALANCE_IN_PROGRESS,

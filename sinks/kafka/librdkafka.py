@@ -12,9 +12,9 @@ from functools import lru_cache
 from operator import methodcaller
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import KafkaError, KafkaException, Producer, TopicPartition
 
+from sinks.library_log import LibraryLogger
 from state.errors import InflightError, UnreadableRecord
 
 METADATA_AGE_MS: Final = 30_000
@@ -34,7 +34,7 @@ _LOGIN_REFUSED: Final = (
 )
 _NO_TOKEN: Final = "Failed to acquire SASL OAUTHBEARER token"  # noqa: S105 - an error's text
 _PAUSE_S: Final = 0.1
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 _headers: Final = methodcaller("headers")
 """Calls `message.headers()` from C. confluent-kafka returns a list while the error of a name is still set. A call from C finds

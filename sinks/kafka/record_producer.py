@@ -18,13 +18,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import TIMESTAMP_LOG_APPEND_TIME, KafkaError, KafkaException, Producer
 
 from sinks.kafka.failed_requests import FailedRequest, request_log
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.library_log import LibraryLogger
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 _POLL_S: Final = 0.2
 _CONNECT_S: Final = 5.0
 _CLOSE_S: Final = 1.0

@@ -5,11 +5,11 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from sinks.kafka.group_consumer import polled
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client
+from sinks.library_log import LibraryLogger
 from state.model import ClientId
 from state.records.throttle import EVERYBODY, PARTITION, PARTITION_HOLDS_S, Throttle, decode_throttle, partition_key
 
@@ -21,7 +21,7 @@ _MOST_RECORDS: Final = 500
 _READ_TO_END_S: Final = 30.0
 _NOT_WAITING: Final = (None, 0.0)
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 class ThrottleTable:

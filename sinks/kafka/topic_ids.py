@@ -10,13 +10,13 @@ from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, Final
 
-import structlog
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new_client, reason_of
+from sinks.library_log import LibraryLogger
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 _ASK_S: Final = 5.0
 """For at most this time a recreated topic is taken for the old one, if its log has become longer meanwhile."""
 _ANSWER_S: Final = 10.0

@@ -94,6 +94,10 @@ WAITED_FOR = (
 """Devices or backends wait for these: gateway, bridge, router, matcher, Producer, Presence, readers (decision 28)."""
 
 
+BACKENDS = ("inflight.producer", "inflight.presence", "inflight.readers")
+"""Packages that a backend imports."""
+
+
 def homes_of_classes(paths: Iterable[Path]) -> dict[str, list[str]]:
     """Returns the files that define a class of each name."""
     homes: dict[str, list[str]] = defaultdict(list)
@@ -130,6 +134,12 @@ def libraries(path: Path) -> set[str]:
     names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
     names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and node.module is not None]
     return {name.partition(".")[0] for name in names}
+
+
+def test_what_runs_in_a_backend_leaves_its_standard_output_alone() -> None:
+    """structlog writes there until it is configured, which is not for a library to do."""
+    reached = reach(IMPORTS, {name for name in MODULES if name.startswith(BACKENDS)})
+    assert [name for name in sorted(reached) if "structlog" in libraries(MODULES[name])] == ["sinks.library_log"]
 
 
 def test_nobody_waits_until_a_consumer_has_collected_records() -> None:

@@ -4,10 +4,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-import structlog
-
 from sinks.kafka.security.settings import KafkaSecurity, SaslMechanism
 from sinks.kafka.security.tokens import TokenUnavailable, token_source
+from sinks.library_log import LibraryLogger
 
 _NAMES: Final = {
     "ssl_cafile": "ssl.ca.location",
@@ -22,7 +21,7 @@ _NAMES: Final = {
 _PROVIDED_LIFE_S: Final = 60.0
 """A token of kafka-python's provider is used for so long: the provider does not say how long it lives."""
 
-_log: Final = structlog.get_logger(__name__)
+_log: Final = LibraryLogger(__name__)
 
 
 def librdkafka_options(security: KafkaSecurity) -> dict[str, Any]:
