@@ -7,7 +7,7 @@ from typing import Final
 
 from inflight.console.live import WINDOW_S, Sample
 from inflight.console.plots import MAX_GAP_S, Plot, Points, plot
-from inflight.status.measurements import SessionTotals
+from inflight.status.measurements import Measurements, SessionTotals
 from streaming.engine.progress import BatchProgress
 
 _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
@@ -52,7 +52,7 @@ def charts(
             ("of these, work", [(at_s, batch.add_batch_ms / 1_000) for at_s, batch in ended]),
         ),
         draw("Appends confirmed by Kafka", "ms, mean", ("append", _append_ms(samples))),
-        draw("Records that wait for the engine", "records", ("consumer lag", [(at_s, b.consumer_lag) for at_s, b in ended])),
+        draw("Records that wait for the engine", "records", ("waiting", _waiting(samples))),
         draw(
             "In the sessions",
             "messages",
@@ -71,6 +71,15 @@ def resends(batches: Sequence[BatchProgress], *, until_s: float) -> dict[str, in
             for trigger, count in batch.resends.items():
                 found[trigger] = found.get(trigger, 0) + count
     return found
+
+
+def waiting(seen: Measurements) -> int:
+    """Returns the records that the engine has not read."""
+    return sum(topic.waiting or 0 for topic in seen.kafka.topics)
+
+
+def _waiting(samples: Sequence[Sample]) -> list[tuple[float, float]]:
+    return [(sample.at_s, waiting(sample.seen)) for sample in samples if sample.seen.kafka.error is None]
 
 
 def _ended_s(batch: BatchProgress) -> float:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from inflight.console.charts import RESEND_CAUSES, charts, resends
+from inflight.console.charts import RESEND_CAUSES, charts, resends, waiting
 from inflight.console.live import WINDOW_S, Live, View
 from inflight.console.page_queries import SESSIONS
 from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
@@ -56,7 +56,7 @@ class Overview:
             "is_old": sessions is not None and sessions.age_s > _OLD_S,
             "processes": [] if seen is None else running(seen),
             "connected": None if newest is None else _connected(newest.metrics, sessions),
-            "waiting": None if seen is None else sum(topic.waiting or 0 for topic in seen.kafka.topics),
+            "waiting": None if seen is None else waiting(seen),
             "resends": resends(batches, until_s=now_s),
             "resend_causes": RESEND_CAUSES,
             "window_min": round(WINDOW_S / 60),

@@ -1,14 +1,18 @@
+import re
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 
-from inflight.console.charts import charts
+from inflight.console import charts as charts_module
+from inflight.console.charts import charts, waiting
 from inflight.console.live import Sample
 from inflight.console.plots import Plot
-from inflight.status.measurements import Measurements
+from inflight.status.measurements import Measurements, TopicStatus
 from streaming.engine.progress import BatchProgress
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
 NOW_S = 1_000_000.0
+TOPICS = (("inflight.messages", 5), ("inflight.events", 2), ("inflight.uplink", None))
 
 
 def sample(ago_s: float, metrics: dict[str, float] | None = None, seen: Measurements = WELL) -> Sample:
@@ -50,12 +54,26 @@ def test_appends_are_a_mean_over_gateways_and_bridges() -> None:
     assert points(plot, "append") == 1
 
 
-def test_micro_batches_and_lag_are_plotted_from_before_the_first_page() -> None:
+def test_the_plot_of_waiting_records_says_what_the_tile_says() -> None:
+    seen = replace(WELL, kafka=replace(WELL.kafka, topics=tuple(TopicStatus(name=n, end=9, waiting=n_) for n, n_ in TOPICS)))
+    away = replace(WELL, kafka=replace(WELL.kafka, error="away", topics=()))
+    plot = by_title(sample(6, seen=away), sample(4, seen=seen))["Records that wait for the engine"]
+    assert lines(plot) == {"waiting": str(waiting(seen))} == {"waiting": "7"}
+    assert points(plot, "waiting") == 1, "nothing is known while Kafka is away"
+
+
+def test_each_line_of_a_plot_has_its_own_colour() -> None:
+    css = Path(charts_module.__file__).with_name("static").joinpath("console.css").read_text(encoding="utf-8")
+    for theme in css.split("@media")[:2]:
+        colours = re.findall(r"--s\d: (#\w+)", theme)
+        assert len(colours) == len(set(colours)) == 8, "as many as there are topics with a line"
+
+
+def test_micro_batches_are_plotted_from_before_the_first_page() -> None:
     started = datetime.fromtimestamp(NOW_S - 100, UTC).isoformat()
-    batch = BatchProgress(batch_id=1, started=started, duration_ms=700, add_batch_ms=400, consumer_lag=12)
+    batch = BatchProgress(batch_id=1, started=started, duration_ms=700, add_batch_ms=400)
     found = by_title(batches=(batch,))
     assert lines(found["Micro-batches"]) == {"whole": "0.7", "of these, work": "0.4"}
-    assert lines(found["Records that wait for the engine"]) == {"consumer lag": "12"}
 
 
 def test_session_totals_are_plotted_once() -> None:
