@@ -13,6 +13,8 @@ from state import session_codec
 from state.connection import SessionConnection
 from state.events import FastSent
 from state.model import Position
+from state.outbound import backlog
+from state.outbound.backlog import Backlog
 from state.outbound.fast_path import adoption, grants
 from state.outbound.fast_path.positions import Positions
 from state.outbound.inflight_window import InflightEntry
@@ -58,6 +60,19 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     ),
     "fence: none": (SessionConnection, "fence", returning(lambda self, _: None)),
     "fence: timers run while it falls": (SessionConnection, "fast_path_closing", returning(lambda self, _: False)),
+    "lead: the session sends what the gateway may be sending": (
+        Backlog,
+        "leaves_to_gateway",
+        lambda _: lambda self, position, connection, now_ms, unacknowledged: False,
+    ),
+    "lead: it never ends": (backlog, "LEAD_MS", lambda _: HUGE),
+    "lead: with everything acknowledged": (
+        Backlog,
+        "leaves_to_gateway",
+        lambda old: (
+            lambda self, position, connection, now_ms, unacknowledged: old(self, position, connection, now_ms, unacknowledged=1)
+        ),
+    ),
     "blob: first connection forgotten": (session_codec, "InflightEntry", lambda _: without_first_connection),
 }
 

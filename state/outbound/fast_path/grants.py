@@ -30,7 +30,7 @@ from state.outbound.packet_ids import fast_ids
 MAX_SUBSCRIPTIONS: Final = 32
 MAX_SUBSCRIPTION_BYTES: Final = 4_096
 """Size of the encoded subscriptions. A client with more than these two limits has no fast path."""
-MAX_UNREAD: Final = 32_768
+MAX_UNREAD: Final = 8_192
 """Adopted messages that were not read as messages yet. Their positions are in the stored session."""
 GRANT_AFTER: Final = 64
 """FastSent after which a grant is renewed. The gateway remembers each until a grant says that the session has read it."""

@@ -1,7 +1,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from sinks.fast_path.offering import FastPathState, OfferRouter, Offers
+from sinks.fast_path.offering import FastPathState, OfferRouter, Offers, are_for_few
 from sinks.fast_path.route_table import RouteTable
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish, SetRoute
@@ -243,3 +243,12 @@ def test_a_router_forgets_the_messages_of_the_topic_before() -> None:
     offers = router.read(Record(b"a", 20), recipients(21, "a", "b"))
     assert [(offer.position.offset, offer.previous) for _, offer in offers.here] == [(20, 19), (21, 20), (21, 19)]
     assert {offer.position.partition for _, offer in offers.here} == {numbered_partition(2, 1)}
+
+
+def test_records_are_for_few_if_a_sample_names_few_clients() -> None:
+    assert are_for_few([Record(b"a", offset) for offset in range(100)])
+    assert not are_for_few([Record(b"%d" % offset, offset) for offset in range(100)])
+    few, many = (tuple((f"recipient-{number}", b"r") for number in range(count)) for count in (3, 4))
+    assert are_for_few([Record(None, offset, headers=(("mqtt-topic", b"t"), *few)) for offset in range(100)])
+    assert not are_for_few([Record(None, offset, headers=(("mqtt-topic", b"t"), *many)) for offset in range(100)])
+    assert are_for_few([WithoutHeaders(None, offset) for offset in range(100)])

@@ -15,8 +15,8 @@ from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
-from state.commands import AcceptConnection, CloseConnection, CommandBatch, SendPubRel
-from state.model import ReasonCode
+from state.commands import AcceptConnection, CloseConnection, CommandBatch, OfferPublish, SendPubRel
+from state.model import Position, ReasonCode
 from state.records.commands import encode_command_batch
 from tests.support.waiting import DEADLINE_S, until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
@@ -356,3 +356,20 @@ async def test_answers_that_are_confirmed_together_are_written_together() -> Non
         await until(lambda: bool(transport.data), "the answers")
         assert transport.data == bytes.fromhex("40020001 40020002 40020003")
         assert transport.writes == writes + 1
+
+
+@pytest.mark.parametrize(("unsent_bytes", "is_closed"), [(0, False), (10_000, True)])
+async def test_offers_are_forgotten_before_a_connection_is_closed_for_memory(unsent_bytes: int, is_closed: bool) -> None:
+    """Unless they are less than half of what it holds."""
+    with Host() as host:
+        socket, transport = host.socket()
+        socket.data_received(connect())
+        host.confirm()
+        host.command(socket, AcceptConnection, session_present=False, max_awaiting_rel=100, send_quota=32)
+        connection_id = socket.connection.connection_id
+        offer = OfferPublish(connection_id=connection_id, position=Position(0, 1), previous=0, timestamp_ms=1, payload=b"p")
+        socket.feed(socket.connection.offer, offer, False, 1)
+        assert socket.held_bytes > 0
+        transport.get_write_buffer_size = lambda: unsent_bytes  # type: ignore[method-assign]
+        socket.free_memory()
+        assert (socket.connection.is_closed, socket.connection.held_offers_bytes) == (is_closed, 0)

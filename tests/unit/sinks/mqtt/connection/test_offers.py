@@ -7,6 +7,8 @@ import pytest
 from sinks.fast_path.offering import FastPathState
 from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.connection.phases import CloseReason
+from sinks.mqtt.limits.buffered import Buffered
+from sinks.mqtt.limits.settings import DeviceLimits
 from state.events import FastSent
 from state.model import Position, QoS, ReasonCode, Routing, Subscription
 from state.outbound.deduplication import message_digest
@@ -271,6 +273,27 @@ class TestHolding:
         assert (refusals(harness), harness.effects.held_bytes) == ({"full": 1}, held_bytes)
         send_slow(harness, 1, offset=5)
         assert harness.effects.held_bytes == 0
+
+    def test_less_is_held_while_memory_is_scarce(self) -> None:
+        harness = connected(fast_path=FastPathSettings(max_held_bytes=32 * 1_300))
+        harness.connection._device._buffered = buffered = Buffered(DeviceLimits(max_total_buffered_bytes=100))  # type: ignore[union-attr]
+        buffered.update(self, 51)  # type: ignore[arg-type]
+        for offset in (5, 6, 7):
+            offer(harness, offset)
+        assert (refusals(harness), holds(harness)) == ({"full": 1}, {"closed": 2})
+        buffered.update(self, 50)  # type: ignore[arg-type]
+        offer(harness, 8)
+        assert holds(harness) == {"closed": 3}
+
+    def test_forgotten_offers_are_left_to_the_session(self) -> None:
+        harness = connected()
+        offer(harness, 5)
+        assert harness.connection.held_offers_bytes > 512
+        harness.feed("forget_offers")
+        assert (harness.connection.held_offers_bytes, harness.effects.held_bytes) == (0, 0)
+        assert grant(harness, 4, is_snapshot=True, subscriptions=()) == b""
+        assert offer(harness, 6) == b"", "5 is missing"
+        assert send_slow(harness, 1, offset=5)
 
     def test_an_offer_of_another_partition_replaces_what_is_held(self) -> None:
         harness = connected()

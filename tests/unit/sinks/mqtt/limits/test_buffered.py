@@ -119,3 +119,20 @@ def test_another_limit_holds_from_the_next_byte_on(total: Total) -> None:
     small.hold(11)
     total.turn()
     assert (large.is_closed, small.is_closed) == (True, False)
+
+
+def test_memory_is_scarce_above_half_of_the_limit(total: Total) -> None:
+    device = Device(total, 50)
+    assert not total.buffered.is_scarce
+    device.hold(51)
+    assert total.buffered.is_scarce
+
+
+def test_a_connection_that_frees_a_part_counts_with_the_rest(total: Total) -> None:
+    class Frees(Device):
+        def free_memory(self) -> None:
+            self.held_bytes = 30
+
+    Frees(total, 90), Device(total, 20)
+    total.turn()
+    assert total.buffered.size_bytes == 50
