@@ -11,6 +11,7 @@ from rich.console import Console
 from trials.faults.account.facts import Sent
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
+from trials.faults.devices.busy import BusyBackend
 from trials.faults.devices.campaigns import Campaigns
 from trials.faults.devices.device import Device
 from trials.faults.log_reader import LogReader
@@ -28,6 +29,7 @@ class Progress:
 
     devices: Sequence[AnyDevice]
     backend: Backend
+    busy: BusyBackend
     campaigns: Campaigns
     reader: LogReader
     injector: FaultInjector
@@ -36,8 +38,12 @@ class Progress:
 
     @property
     def sent(self) -> list[Sent]:
-        """Returns what devices are to get: from the backend, and of campaigns."""
-        return [*self.backend.sent, *(sent for begun in self.campaigns.begun for sent in begun.messages(self.reader.campaigns))]
+        """Returns what devices are to get: from the backends, and of campaigns."""
+        return [
+            *self.backend.sent,
+            *self.busy.sent,
+            *(sent for begun in self.campaigns.begun for sent in begun.messages(self.reader.campaigns)),
+        ]
 
     def __str__(self) -> str:
         facts = [device.facts for device in self.devices]

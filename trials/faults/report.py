@@ -15,6 +15,7 @@ from trials.faults.account.account_of_takeovers import waits
 from trials.faults.account.facts import FROM_DEVICE, Facts, LoggedEnd, Step, Violation
 from trials.faults.account.recovery import Recovery, recoveries, spread
 from trials.faults.log_reader import LogReader
+from trials.faults.plan.busy import BUSY
 from trials.faults.plan.faults import Kind, Victim
 
 SHOWN = 10
@@ -118,11 +119,13 @@ def _traffic(facts: Facts) -> Table:
         "Traffic", "messages", "sent", "arrived", "again", "replaced, taken back, or unfinished at the end of a session"
     )
     devices = {device.client_id: device for device in facts.devices}
-    for qos in (1, 2):
+    for qos, name in ((qos, name) for name in ("to devices", "to busy clients among them") for qos in (1, 2)):
         sent = [message for message in facts.sent if message.qos == qos]
+        if name != "to devices":
+            sent = [message for message in sent if message.client_id.startswith(BUSY)]
         copies = [devices[message.client_id].taken[message.payload] for message in sent]
         arrived = sum(1 for count in copies if count)
-        table.add_row(f"to devices, QoS {qos}", *_numbers(len(sent), arrived, sum(copies) - arrived, len(sent) - arrived))
+        table.add_row(f"{name}, QoS {qos}", *_numbers(len(sent), arrived, sum(copies) - arrived, len(sent) - arrived))
     ids: dict[bytes, set[str]] = defaultdict(set)
     for record in facts.uplink:
         ids[record.payload].add(record.inflight_id)

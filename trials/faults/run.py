@@ -1,5 +1,8 @@
 """Faults in every part, alone and in pairs, under 50 devices that come and go and a backend, with an account: `make faults`.
 
+Beside them are three busy clients (trials/faults/plan/busy.py), which get some hundred messages a second, bursts at QoS 2, or
+stop reading at times, with the queue limits of the product.
+
     python -m trials.faults.run --minutes 60 --seed 7
     python -m trials.faults.run --minutes 30 --kinds "killed; frozen; frozen, then killed" --testbed local
     python -m trials.faults.run --minutes 10 --testbed routing
@@ -26,7 +29,7 @@ import sys
 import tempfile
 import time
 from asyncio import FIRST_COMPLETED
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from pathlib import Path
@@ -36,6 +39,7 @@ from rich.console import Console
 
 from trials.faults import report
 from trials.faults.account import account
+from trials.faults.account.account_of_busy import MAXLEN
 from trials.faults.account.account_of_presence import online
 from trials.faults.account.account_of_routing import arrived, owed, owed_to_group, publications
 from trials.faults.account.account_of_scheduling import NEVER_SENT
@@ -44,11 +48,13 @@ from trials.faults.account.facts import FROM_DEVICE, End, Facts, Step, Violation
 from trials.faults.account.recovery import LATE_S
 from trials.faults.devices.backend import Backend
 from trials.faults.devices.bridged import DeviceBehindBroker
+from trials.faults.devices.busy import BusyBackend, DeafDevice
 from trials.faults.devices.campaigns import Campaigns
 from trials.faults.devices.device import Device, Signals
 from trials.faults.devices.talking_device import TalkingDevice
 from trials.faults.display import AnyDevice, Display, Progress
 from trials.faults.log_reader import LogReader
+from trials.faults.plan.busy import BUSY, BUSY_CLIENTS
 from trials.faults.plan.characters import Keeping, characters
 from trials.faults.plan.faults import Incident, Kind, incidents
 from trials.faults.testbed.busy_loops import busy_loops
@@ -111,11 +117,21 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
             signals = Signals()
             devices = _devices(settings, testbed, signals)
             names = [device.facts.client_id for device in devices]
+            busy = _busy_devices(settings, testbed, signals)
+            devices = [*devices, *busy.values()]
             backend = Backend(testbed.bootstrap_servers, names, seed=settings.seed, rate_per_s=settings.down_per_s)
+            busy_backend = BusyBackend(
+                testbed.bootstrap_servers,
+                [client for client in BUSY_CLIENTS if client.client_id in busy],
+                lambda client_id: any(attempt.accepted_s is not None for attempt in busy[client_id].facts.attempts),
+                seed=settings.seed,
+            )
             campaigns = Campaigns(testbed.bootstrap_servers, names, directory / "campaigns", seed=settings.seed)
             running = [asyncio.create_task(device.run()) for device in devices]
             watching = asyncio.create_task(batches.watch())
-            progress = Progress(devices=devices, backend=backend, campaigns=campaigns, reader=reader, injector=injector)
+            progress = Progress(
+                devices=devices, backend=backend, busy=busy_backend, campaigns=campaigns, reader=reader, injector=injector
+            )
             try:
                 with busy_loops(settings.busy_loops), Display(progress, settings.seconds, console):
                     planned = incidents(settings.seed, settings.shape.victims, kinds)
@@ -128,6 +144,7 @@ async def run(settings: Settings, directory: Path, console: Console) -> Result:
                 for task in (*running, watching):
                     task.cancel()
                 backend.close()
+                busy_backend.close()
     facts = Facts(
         devices=[device.facts for device in devices],
         sent=progress.sent,
@@ -160,6 +177,15 @@ def _devices(settings: Settings, testbed: Testbed, signals: Signals) -> Sequence
     return [DeviceBehindBroker(character, address, signals, **more) for character in kept]
 
 
+def _busy_devices(settings: Settings, testbed: Testbed, signals: Signals) -> Mapping[str, Device]:
+    """Returns the devices of busy clients, by client id."""
+    more: dict[str, Any] = {"seed": settings.seed, "publish_every_s": settings.devices / settings.up_per_s}
+    return {
+        client.client_id: (DeafDevice if client.is_deaf else Device)(client.character, testbed.addresses, signals, **more)
+        for client in (BUSY_CLIENTS if settings.shape.has_busy_clients else ())
+    }
+
+
 class _Run:
     def __init__(self, settings: Settings, injector: FaultInjector, progress: Progress, signals: Signals) -> None:
         self._settings = settings
@@ -185,7 +211,7 @@ class _Run:
 
     async def _traffic(self, planned: Iterator[Incident]) -> None:
         stop = asyncio.Event()
-        sending = asyncio.create_task(self._backend.run(stop))
+        sending = asyncio.gather(self._backend.run(stop), self._progress.busy.run(stop))
         campaigning = asyncio.create_task(self._progress.campaigns.run(stop))
         injecting = asyncio.create_task(self._inject(planned))
         try:
@@ -239,12 +265,12 @@ class _Run:
 
         def left() -> int:
             kept = [device for device in self._devices if device.facts.character.keeping is Keeping.KEPT]
-            arrived = {(device.facts.client_id, payload) for device in kept for payload in device.facts.handed}
-            names = {device.facts.client_id for device in kept}
-            sent = (message for message in self._progress.sent if message.client_id in names)
-            missing = [message for message in sent if (message.client_id, message.payload) not in arrived]
-            if any(message.key or message.is_cancelled for message in missing):
-                never = {receipt.message_id for receipt in self._reader.receipts() if receipt.outcome in NEVER_SENT}
+            arrived = {device.facts.client_id: device.facts.handed for device in kept}
+            sent = (message for message in self._progress.sent if message.client_id in arrived)
+            missing = [message for message in sent if message.payload not in arrived[message.client_id]]
+            if any(message.key or message.is_cancelled or message.client_id.startswith(BUSY) for message in missing):
+                # What was dropped does not arrive either; whether it might be dropped is the account's to say.
+                never = {receipt.message_id for receipt in self._reader.receipts() if receipt.outcome in (*NEVER_SENT, MAXLEN)}
                 missing = [message for message in missing if message.message_id not in never]
             return len(missing) + sum(not device.is_idle or not device.is_connected for device in self._devices)
 

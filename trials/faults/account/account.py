@@ -8,7 +8,8 @@
 5. Presence: trials/faults/account/account_of_presence.py.
 6. Campaigns: trials/faults/account/account_of_campaigns.py.
 7. Takeovers by a standby: trials/faults/account/account_of_takeovers.py.
-8. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
+8. What may be dropped for busy clients: trials/faults/account/account_of_busy.py.
+9. Messages for later, with collapse keys, and taken back: trials/faults/account/account_of_scheduling.py.
 """
 
 from collections import Counter, defaultdict
@@ -23,6 +24,7 @@ from trials.faults.account import (
     account_of_sessions,
     account_of_takeovers,
 )
+from trials.faults.account.account_of_busy import MAXLEN, Absences
 from trials.faults.account.account_of_scheduling import CANCELLED, NEVER_SENT, REPLACED
 from trials.faults.account.facts import DeviceFacts, Facts, Outcome, Received, Sent, Step, Violation
 from trials.faults.plan.characters import Keeping
@@ -71,11 +73,12 @@ def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) ->
     for payload in device.taken.keys() | device.handed.keys():
         if payload not in known:
             yield Violation(client_id=device.client_id, what="came and was never sent to it", of=payload)
-    must_have_all = device.character.keeping is Keeping.KEPT
+    must_have_all, absences = device.character.keeping is Keeping.KEPT, Absences(device)
     for message in sent:
         payload = message.payload
         said = outcome.get(message.message_id)
-        if must_have_all and said not in NEVER_SENT and not device.taken[payload]:
+        is_dropped = said == MAXLEN and absences.may_be_dropped(message)
+        if must_have_all and said not in NEVER_SENT and not device.taken[payload] and not is_dropped:
             yield Violation(client_id=device.client_id, what=f"lost; its outcome is {said}", of=payload)
         elif said == DELIVERED and not device.handed[payload]:
             yield Violation(
@@ -88,6 +91,7 @@ def _arrivals(device: DeviceFacts, sent: list[Sent], outcome: dict[str, str]) ->
 
 def _receipts(facts: Facts) -> Iterator[Violation]:
     keeping = {device.client_id: device.character.keeping for device in facts.devices}
+    absences = {device.client_id: Absences(device) for device in facts.devices}
     final: dict[str, set[bytes]] = defaultdict(set)
     outcome: dict[str, Outcome] = {}
     for receipt in facts.receipts:
@@ -102,6 +106,7 @@ def _receipts(facts: Facts) -> Iterator[Violation]:
         said = outcome[message.message_id].outcome
         allowed = {DELIVERED} if keeping[message.client_id] is Keeping.KEPT else {DELIVERED, SESSION_ENDED}
         allowed |= ({REPLACED} if message.key else set()) | ({CANCELLED} if message.is_cancelled else set())
+        allowed |= {MAXLEN} if absences[message.client_id].may_be_dropped(message) else set()
         if said not in allowed:
             yield Violation(client_id=message.client_id, what=f"its outcome is {said}", of=of)
     for message_id in final:

@@ -1,7 +1,8 @@
 """Computes how long devices waited for messages after a fault. Pure.
 
 A message is late when its device waited for it longer than LATE_S: from when the backend sent it, or from when the device came
-back after an absence of its own choice, to its arrival. Only kept sessions count: they get everything.
+back after an absence of its own choice, to its arrival. Only kept sessions count: they get everything. The device that stops
+reading at times does not count.
 
 Recovery after a fault lasts from the end of the fault to the first moment after which no message that is sent within QUIET_S is
 late. The fault ends when the process runs again or was killed, or the connections or the disk are as before. 0 = nobody waited
@@ -15,6 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from trials.faults.account.facts import DeviceFacts, End, Facts, Suffered
+from trials.faults.plan.busy import DEAF
 from trials.faults.plan.characters import Keeping
 
 LATE_S = 3.0
@@ -48,7 +50,8 @@ def recoveries(facts: Facts) -> list[Recovery]:
 
 def late_waits(facts: Facts) -> list[Wait]:
     """Returns the waits of late messages, in the order of time."""
-    devices = {device.client_id: device for device in facts.devices if device.character.keeping is Keeping.KEPT}
+    kept = [device for device in facts.devices if device.character.keeping is Keeping.KEPT]
+    devices = {device.client_id: device for device in kept if device.client_id != DEAF}
     returns = {client_id: _returns(device) for client_id, device in devices.items()}
     found = []
     for sent in facts.sent:

@@ -19,6 +19,7 @@ from trials.faults.account import (
     account_of_takeovers,
 )
 from trials.faults.account.account import out_of_order, violations
+from trials.faults.account.account_of_busy import PROGRESS_TIMEOUT_S
 from trials.faults.account.account_of_sessions import ALLOWANCE_S, DRAIN_S, WITHIN_S, deadline_s
 from trials.faults.account.facts import (
     Attempt,
@@ -39,6 +40,7 @@ from trials.faults.account.facts import (
     Suffered,
     Violation,
 )
+from trials.faults.plan.busy import BUSY
 from trials.faults.plan.characters import EXPIRY_S, Character, Keeping
 from trials.faults.plan.faults import Fault, Kind, Part, Victim
 
@@ -437,3 +439,56 @@ def test_a_device_may_learn_late_that_its_gateway_has_ended_the_connection(by_s:
     fault = Fault(victim=Victim.GATEWAY_A, kind=Kind.DELAY, part=Part.DEVICES, by_s=by_s)
     scenario.facts.suffered = [Suffered(fault=fault, began_s=heard_s, ended_s=heard_s)]
     assert any("ended after" in found.what for found in violations(scenario.facts)) is wrong
+
+
+class BusyScenario(Scenario):
+    """A busy client with the connections of `Scenario`; its last message has another outcome, sent at `sent_after_s`."""
+
+    def __init__(self, sent_after_s: float = 5.0) -> None:
+        super().__init__()
+        self.sent_after_s = sent_after_s
+        character = replace(self.device.character, client_id=f"{BUSY}-steady")
+        self.device.character = character
+        old, self.client_id = self.client_id, character.client_id
+        facts = self.facts
+        for name in ("sent", "receipts", "uplink", "sessions", "connections", "presence"):
+            rows: list[Any] = getattr(facts, name)
+            rows[:] = [replace(row, client_id=self.client_id) for row in rows if row.client_id == old]
+
+    def drop_one(self) -> None:
+        self.facts.sent.append(Sent(message_id="dropped", client_id=self.client_id, qos=1, sent_s=NOON_S + self.sent_after_s))
+        self.facts.receipts.append(self.receipt("dropped", "maxlen"))
+
+    def be_away(self, seconds: float) -> None:
+        """The second connection begins so long after the end of the first one."""
+        for attempt_ in self.device.attempts[1:]:
+            attempt_.began_s = NOON_S + 10 + seconds
+            attempt_.accepted_s, attempt_.heard_s, attempt_.ended_s = attempt_.began_s, attempt_.began_s, attempt_.began_s
+
+
+def test_a_run_of_a_busy_client_in_which_all_is_well_has_no_violation() -> None:
+    assert BusyScenario().reported() == []
+
+
+def test_a_message_that_is_dropped_for_a_busy_client_is_a_loss() -> None:
+    scenario = BusyScenario()
+    scenario.drop_one()
+    reported = scenario.reported()
+    assert any("lost; its outcome is maxlen" in text for text in reported), reported
+    assert any("its outcome is maxlen" in text and "lost" not in text for text in reported), reported
+
+
+def test_a_busy_client_that_was_away_too_long_may_lose_messages() -> None:
+    scenario = BusyScenario()
+    scenario.drop_one()
+    scenario.be_away(PROGRESS_TIMEOUT_S - 1)
+    assert any("lost" in text for text in scenario.reported())
+    scenario.be_away(PROGRESS_TIMEOUT_S + 1)
+    assert not any("maxlen" in text for text in scenario.reported())
+
+
+def test_other_times_of_a_client_that_was_away_excuse_nothing() -> None:
+    scenario = BusyScenario(sent_after_s=10 + PROGRESS_TIMEOUT_S + 2)
+    scenario.drop_one()
+    scenario.be_away(PROGRESS_TIMEOUT_S + 1)
+    assert any("lost" in text for text in scenario.reported())

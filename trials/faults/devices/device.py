@@ -24,6 +24,8 @@ _CONNECT_S = 3.0
 _CONNACK_S = 15.0
 _PING_S = 1.5
 _TICK_S = 0.1
+_DRAIN_S = 2.0
+"""Seconds in which a device reads what has come while it did not read."""
 _STAY_S = 12.0
 _PAUSE_S = 0.8
 _SHORT_PAUSE_S = 0.3
@@ -58,6 +60,16 @@ class Wire(asyncio.Protocol):
     def write(self, data: bytes) -> None:
         if data and self._transport is not None and not self._transport.is_closing():
             self._transport.write(data)
+
+    def stop_reading(self, seconds: float) -> None:
+        """Leaves what comes in the network for so long."""
+        if self._transport is not None and not self.closed.is_set():
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_later(seconds, self._read_again)
+
+    def _read_again(self) -> None:
+        if self._transport is not None and not self._transport.is_closing():
+            self._transport.resume_reading()
 
     def leave(self) -> None:
         """Sends what was written, then closes the socket."""
@@ -121,6 +133,8 @@ class Device:
         """A CONNECT since then may have begun a new session."""
         self._starts_clean = False
         """True while the state of the existing session is unknown, until a clean start is answered."""
+        self._deaf_since_s = self._deaf_until_s = 0.0
+        """The last time in which it did not read; 0 = it has always read."""
 
     def _new_session(self, seed: int) -> DeviceSession:
         return DeviceSession(facts=self.facts)
@@ -157,7 +171,7 @@ class Device:
         def arrived(kind: int, flags: int, body: bytes) -> None:
             assert attempt is not None
             if not says_nothing_of_the_session(kind, body):
-                attempt.heard_s = time.time()
+                attempt.heard_s = self._sent_s(time.time(), attempt)
             if kind == CONNACK and attempt.accepted_s is None:
                 self._answered(attempt, wire, body)
             elif attempt.accepted_s is None:
@@ -185,6 +199,11 @@ class Device:
             else:
                 self._unanswered = True
         return attempt.accepted_s is not None
+
+    def _sent_s(self, now_s: float, attempt: Attempt) -> float:
+        """Returns when the gateway may have sent what is read now: what has waited in the network may be old."""
+        is_old = self._deaf_since_s <= now_s < self._deaf_until_s + _DRAIN_S
+        return max(attempt.heard_s, self._deaf_since_s) if is_old and attempt.began_s < self._deaf_since_s else now_s
 
     def _attempt(self) -> Attempt:
         character, now_s = self._character, time.time()
@@ -244,7 +263,7 @@ class Device:
             if wire.closed.is_set():
                 break
             patience_s = max(self._character.patience_s, _CONNACK_S if attempt.accepted_s is None else 0.0)
-            if now_s - attempt.heard_s > patience_s:
+            if now_s - max(attempt.heard_s, self._deaf_until_s + _DRAIN_S) > patience_s:
                 self._go(attempt, wire, End.CUT)
             elif attempt.accepted_s is None:
                 continue

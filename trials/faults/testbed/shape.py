@@ -4,13 +4,21 @@ from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
+from state.settings import SessionSettings
 from tests.support.bridged_device import TOPIC_TEMPLATE
+from trials.faults.plan.busy import BUSY
 from trials.faults.plan.characters import EXPIRY_S
 from trials.faults.plan.faults import BRIDGES, GATEWAYS, LEASE_S, Victim
 
 PROFILES = "".join(
     f'[[profiles]]\nclients = "{keeping}-*"\nsession_expiry_interval = "{EXPIRY_S}s"\n' for keeping in ("short", "clean")
 )
+_DEFAULTS = SessionSettings()
+PROFILES += (
+    f'[[profiles]]\nclients = "{BUSY}-*"\nmax_mqueue_len = {_DEFAULTS.max_mqueue_len}\n'
+    f"max_mqueue_bytes = {_DEFAULTS.max_mqueue_bytes}\n"
+)
+"""Busy clients have the limits of the product, so that a message that is dropped for them is a loss."""
 _EVERYWHERE = (
     f"gateway.lease_ms={LEASE_S}s",
     # The account knows no grace: every connection that does not end with a goodbye has its will published.
@@ -23,7 +31,8 @@ _EVERYWHERE = (
     "bridge.connect_timeout_ms=2s",
     "bridge.backoff.max=3s",
     "retry_interval=2s",
-    # A queue that drops nothing, and a message that is tried for ever: every other outcome is the end of a session.
+    # A queue that drops nothing, and a message that is tried for ever: every other outcome is the end of a session. PROFILES has
+    # the queue of busy clients.
     "max_mqueue_len=0",
     "max_mqueue_bytes=0",
     "delivery_limit=-1",
@@ -56,6 +65,11 @@ class Shape(StrEnum):
     def ends(self) -> tuple[Victim, ...]:
         """The processes that speak to devices, or to their broker."""
         return BRIDGES if self is Shape.BRIDGE else GATEWAYS
+
+    @property
+    def has_busy_clients(self) -> bool:
+        """Says that some clients get hundreds of messages a second."""
+        return self not in (Shape.BRIDGE, Shape.ROUTING)
 
     @property
     def on_kafka(self) -> tuple[Victim, ...]:
