@@ -35,6 +35,7 @@ from state.records.messages import BrokenContract, parse_message
 from state.records.record import Header
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.errors import BadQuestion
+from streaming.history.sources.kafka_reader import check_listening
 from streaming.history.sources.kafka_rows import REPLAYED
 
 if TYPE_CHECKING:
@@ -163,6 +164,7 @@ def send_again(
     on_progress: Callable[[ReplayCount], None],
 ) -> None:
     """Sends all of them and counts them in `count`. Raises KafkaUnreachable when Kafka does not confirm."""
+    check_listening(settings)
     try:
         producer = KafkaProducer(
             acks="all",

@@ -28,7 +28,7 @@ from streaming.history.questions import Question, checked_condition, checked_que
 from streaming.history.relations import RecordSink, Relation, specs_of, topics_of_table
 from streaming.history.session_relation import SESSION_COLUMNS, SESSIONS
 from streaming.history.sources.kafka_ranges import OffsetRange, complete_since_ms, described
-from streaming.history.sources.kafka_reader import KafkaReader, check_listening, reading
+from streaming.history.sources.kafka_reader import KafkaReader, reading
 from streaming.history.sources.source import SourceChoice, SourceLimits
 from streaming.spark_internals.locations import is_local_path, local_path
 
@@ -196,8 +196,6 @@ class Store:
             self._loaded[relation.spec.name] = relation
 
     def _read_kafka(self, chosen: list[Relation]) -> None:
-        if all(relation.archived is not None for relation in chosen):
-            check_listening(self._settings)
         with reading(self._settings) as reader:
             for relation in chosen:
                 relation.ranges = self._ranges(reader, relation)

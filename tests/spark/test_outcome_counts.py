@@ -43,7 +43,7 @@ def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> 
 
 
 def test_drops_are_counted_without_receipts_and_ledger(pipeline) -> None:
-    session = replace(pipeline.settings.session, max_inflight=1, max_mqueue_len=1, prefetch=0)
+    session = replace(pipeline.settings.session, max_inflight=1, max_mqueue_len=1, max_backlog_bytes=0, prefetch=0)
     pipeline.settings = replace(pipeline.settings, session=session, receipts=False, ledger=False)
     drops, found = ReportedDrops(pipeline.spark.sparkContext), Drops()
     pipeline.connect("full")

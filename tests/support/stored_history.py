@@ -115,7 +115,7 @@ def topics_of_all_readers(monkeypatch: pytest.MonkeyPatch) -> Topics:
     """Returns topics that every reader of this process reads."""
     made = Topics()
     monkeypatch.setattr(kafka_reader, "KafkaConsumer", made.consumer)
-    monkeypatch.setattr("streaming.history.store.check_listening", lambda settings: None)
+    monkeypatch.setattr(kafka_reader, "check_listening", lambda settings: None)
     return made
 
 

@@ -1,6 +1,5 @@
 """Reads ranges of topics with a consumer of its own, which is in no group and commits nothing."""
 
-import socket
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +22,6 @@ if TYPE_CHECKING:
 
 _REQUEST_MS: Final = 10_000
 _POLL_MS: Final = 200
-_CONNECT_S: Final = 2.0
 _STALLED_S: Final = 30.0
 """How long Kafka may give no record although there are some."""
 _PORTION: Final = 5_000
@@ -148,25 +146,15 @@ class KafkaReader:
 
 
 def check_listening(settings: "Settings") -> None:
-    """Raises KafkaUnreachable at once if all of Kafka's addresses refuse a connection; a client would try for seconds."""
-    servers = settings.kafka.bootstrap_servers
-    for server in servers.split(","):
-        host, _, port = server.strip().rpartition(":")
-        try:
-            with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
-                return
-        except ConnectionRefusedError as error:
-            refused = error
-        except (OSError, ValueError):
-            return  # a client knows more to do
-    raise KafkaUnreachable.of(servers, refused) from refused
+    """Raises KafkaUnreachable within seconds if nobody listens at Kafka's addresses; a client would try for longer."""
+    if (why := first_contact(settings.kafka.bootstrap_servers)) is not None:
+        raise KafkaUnreachable.without_contact(settings.kafka.bootstrap_servers, why)
 
 
 @contextmanager
 def reading(settings: "Settings") -> Iterator[KafkaReader]:
     """Gives a reader. Raises KafkaUnreachable, for errors within the block too."""
-    if (why := first_contact(settings.kafka.bootstrap_servers)) is not None:
-        raise KafkaUnreachable.without_contact(settings.kafka.bootstrap_servers, why)
+    check_listening(settings)
     try:
         consumer = KafkaConsumer(
             **{

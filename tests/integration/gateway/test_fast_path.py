@@ -219,7 +219,7 @@ def test_without_the_fast_path_nothing_is_read_and_nothing_taken(settings: Gatew
 
 
 def test_a_router_that_is_behind_goes_on_at_the_end(settings: GatewaySettings) -> None:
-    lagging = replace(settings, fast_path=replace(settings.fast_path, max_lag=1, pressure_offers=1_000_000))
+    lagging = replace(settings, fast_path=replace(settings.fast_path, max_lag=1, max_lag_of_few=1, pressure_offers=1_000_000))
     with GrantingEngine(settings) as engine, running(lagging) as gateway, device_of(engine, gateway, "d1") as device:
         producer = KafkaProducer(bootstrap_servers=settings.bootstrap_servers, linger_ms=100)
         headers = [("mqtt-topic", b"t"), ("mqtt-qos", b"0")]

@@ -17,8 +17,8 @@ from confluent_kafka import Producer as RawProducer
 from prometheus_client import CollectorRegistry
 
 from inflight import Presence, Producer
-from inflight.producer.throttle import ThrottleFollower, ThrottleTable
 from sinks.kafka.librdkafka import headers_of
+from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
 from state.model import PublishProperties, QoS
 from state.records.uplink import uplink_headers
 from tests.support.kafka_topics import create_topics

@@ -1,13 +1,16 @@
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from sinks.library_log import LibraryLogger
 
 BACKEND = """
-from inflight.producer.throttle import _log
+import inflight.producer.producer
+from sinks.kafka.throttles import _log
 _log.debug("details")
 _log.warning("throttle_consumer_failed", error="no broker")
 """
@@ -19,6 +22,14 @@ def test_nothing_is_written_to_the_standard_output_of_a_backend() -> None:
     assert (done.stdout, done.stderr) == ("", "throttle_consumer_failed error='no broker'\n")
 
 
+@pytest.fixture
+def _default_levels() -> Iterator[None]:
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.mark.usefixtures("_default_levels")
 def test_a_program_that_has_configured_structlog_gets_events_with_fields() -> None:
     log = LibraryLogger("a")
     with capture_logs() as lines:

@@ -20,5 +20,6 @@ def test_a_kafka_that_refuses_connections_is_said_at_once() -> None:
         check_listening(settings_of(away, f"127.0.0.1:{listening.getsockname()[1]}"))
 
 
-def test_an_address_that_only_a_client_understands_is_left_to_it() -> None:
-    check_listening(settings_of("no-such-host.invalid:9092"))
+def test_a_host_without_an_address_is_said_too() -> None:
+    with pytest.raises(KafkaUnreachable, match=r"no-such-host\.invalid:9092: .*Check kafka\.bootstrap_servers"):
+        check_listening(settings_of("no-such-host.invalid:9092"))
