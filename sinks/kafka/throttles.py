@@ -30,23 +30,33 @@ class ThrottleTable:
     def __init__(self) -> None:
         self._entries: dict[str, Throttle] = {}
         self._progressing: dict[str, Throttle] = {}
-        """Those of clients that catch up."""
+        """Those of clients that catch up, and that of all clients if it says so."""
         self._partitions: dict[str, tuple[Throttle, float]] = {}
         """Those of partitions that wait, with the times at which they hold no longer."""
 
     def of(self, client_id: ClientId) -> Throttle | None:
-        """Says why this client may not be sent to now; None = it may."""
+        """Says why this client may not be sent to now; None = it may.
+
+        A throttle of all clients counts first, unless it says that they catch up and this client does not.
+        """
         if not self._entries:
             return None
-        return self._entries.get(EVERYBODY) or self._entries.get(client_id)
+        everybody, own = self._entries.get(EVERYBODY), self._entries.get(client_id)
+        if everybody is None or (everybody.is_progressing and own is not None and not own.is_progressing):
+            return own
+        return everybody
 
     @property
     def is_anybody_progressing(self) -> bool:
-        """Returns True while a client is throttled that catches up."""
+        """Returns True while a client is throttled that catches up, or all clients are, and catch up."""
         return bool(self._progressing)
 
     def progressing(self, client_id: ClientId) -> Throttle | None:
-        """Returns the throttle of a client that catches up; None = there is no such throttle."""
+        """Returns the throttle of a client that catches up; None = there is no such throttle.
+
+        Args:
+            client_id: EVERYBODY = the throttle of all clients.
+        """
         return self._progressing.get(client_id)
 
     @property
@@ -81,7 +91,7 @@ class ThrottleTable:
             self._progressing.pop(name, None)
             return
         self._entries[name] = throttle = decode_throttle(value)
-        if throttle.is_progressing and name != EVERYBODY:
+        if throttle.is_progressing:
             self._progressing[name] = throttle
         else:
             self._progressing.pop(name, None)

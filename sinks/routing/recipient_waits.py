@@ -1,7 +1,8 @@
 """Decides when a partition of publications waits for clients that are connected and behind. One thread calls all methods.
 
 1. A publication waits for each recipient whose throttle says that it catches up (`is_progressing`). A client that is away or
-   stands still holds up nobody, and neither does a throttle of all clients.
+   stands still holds up nobody. A throttle of all clients that says so counts as a client that is a recipient of every
+   publication with recipients. A throttle of all clients for another reason holds up nobody.
 2. A client is waited for during `max_wait_ms`, by all partitions together, from when the first of them began. Then it is not
    waited for until its throttle has ended.
 3. A publication waits no longer than `max_wait_ms`, whoever it waits for. A partition whose wait has ended by a limit waits for
@@ -15,7 +16,7 @@ from typing import Final, Protocol
 from sinks.routing.log_ends import Partition
 from sinks.routing.metrics import MatcherCounters
 from state.model import ClientId
-from state.records.throttle import Throttle
+from state.records.throttle import EVERYBODY, Throttle
 
 _MOST_REMEMBERED: Final = 1_000
 
@@ -27,7 +28,7 @@ class ProgressingClients(Protocol):
     def is_anybody_progressing(self) -> bool: ...
 
     def progressing(self, client_id: ClientId) -> Throttle | None:
-        """Returns the throttle of a client that catches up; None = there is no such throttle."""
+        """Returns the throttle of a client, or of EVERYBODY, that catches up; None = there is no such throttle."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,8 @@ class RecipientWaits:
     def _behind(self, client_ids: Iterable[ClientId], now_s: float) -> tuple[bool, bool]:
         """Says whether one of the clients is waited for, and whether one of them is not waited for any more."""
         is_behind = is_given_up = False
-        for client_id in client_ids:
+        names = tuple(client_ids)
+        for client_id in (EVERYBODY, *names) if names else ():
             throttle = self._throttles.progressing(client_id)
             if throttle is None:
                 continue

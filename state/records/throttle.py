@@ -4,7 +4,8 @@ Key: the client id, or `*` for all clients. Value: JSON `{"code": 530, "reason":
 without a value ends the throttling. The topic is compacted, so reading it from its beginning gives the present state.
 
 With `is_progressing` the client is connected and acknowledges, and it is behind: a publisher waits until the throttling ends.
-Without it the client is away or stands still: a publisher gives up, or tries again later.
+Without it the client is away or stands still: a publisher gives up, or tries again later. With key `*` it says that clients that
+catch up have large queues together; without it the engine is behind, or short of storage.
 
 A matcher writes records of its own, with the key U+0000 `partition` U+0000 `TOPIC:NUMBER`, which no client id can be. They say
 that the publications of this partition wait for such a client, so whoever publishes to it waits too. The matcher repeats such a

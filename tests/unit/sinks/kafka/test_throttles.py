@@ -26,6 +26,20 @@ def test_a_star_throttles_everybody() -> None:
     assert table.of("anyone") == Throttle(reason="disk")
 
 
+@pytest.mark.parametrize(
+    ("everybody", "own", "stands"),
+    [(True, True, "all"), (True, False, "own"), (False, True, "all"), (False, False, "all"), (None, False, "own")],
+)
+def test_who_stands_still_is_refused_while_others_are_waited_for(everybody: bool | None, own: bool, stands: str) -> None:
+    table = ThrottleTable()
+    table.apply(b"c", encode_throttle("own", 1, is_progressing=own))
+    if everybody is not None:
+        table.apply(b"*", encode_throttle("all", 1, is_progressing=everybody))
+    throttle = table.of("c")
+    assert throttle is not None
+    assert throttle.reason == stands
+
+
 def test_an_unknown_field_is_ignored_and_an_unreadable_record_throttles() -> None:
     table = ThrottleTable()
     table.apply(b"new", b'{"code": 530, "weight": 3}')
@@ -87,8 +101,12 @@ def test_who_catches_up_is_known_until_the_throttle_changes() -> None:
     assert table.progressing("c") is not None
     table.apply(b"c", encode_throttle("", 1))
     assert (table.progressing("c"), table.is_anybody_progressing) == (None, False)
-    table.apply(b"*", encode_throttle("", 1, is_progressing=True))
+    table.apply(b"*", encode_throttle("", 1))
     assert not table.is_anybody_progressing
+    table.apply(b"*", encode_throttle("", 1, is_progressing=True))
+    assert table.is_anybody_progressing
+    assert table.progressing("*") == Throttle(since_ms=1, is_progressing=True)
+    assert table.progressing("c") is None
     table.replace([(b"c", encode_throttle("", 2, is_progressing=True))])
     assert table.progressing("c") == Throttle(since_ms=2, is_progressing=True)
 

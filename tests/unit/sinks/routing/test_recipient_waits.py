@@ -51,9 +51,26 @@ def test_a_partition_waits_until_its_recipient_has_caught_up(bench: Bench) -> No
 @pytest.mark.parametrize("key", ["slow", "*"])
 def test_who_does_not_catch_up_holds_up_nobody(key: str) -> None:
     bench = Bench()
-    bench.throttle(key, is_progressing=key == "*")
+    bench.throttle(key, is_progressing=False)
     assert not bench.waits.is_needed
     assert not bench.must_wait(0.0)
+
+
+def test_a_throttle_of_all_clients_holds_up_all_as_one_client_would() -> None:
+    bench = Bench()
+    bench.throttle("*")
+    assert bench.waits.is_needed
+    assert bench.must_wait(0.0, A, "x")
+    assert bench.must_wait(4.0, B, "y")
+    assert not bench.waits.must_wait(C, (), 4.0), "no recipient, no wait"
+    assert not bench.must_wait(10.0, A, "x")
+    assert not bench.must_wait(10.0, B, "y"), "it is waited for once, whoever the recipients are"
+    assert not bench.must_wait(100.0, C, "z")
+    bench.clear("*")
+    bench.throttle("*", since_ms=2)
+    assert bench.must_wait(100.0, A, "x")
+    bench.clear("*")
+    assert not bench.must_wait(101.0, A, "x")
 
 
 def test_a_client_that_goes_away_ends_the_wait(bench: Bench) -> None:

@@ -203,3 +203,32 @@ def test_a_cancellation_passes_a_client_that_is_behind(bench: Bench) -> None:
     bench.fall_behind()
     bench.cancel("m")
     assert bench.generation.ids == ["cancel m"]
+
+
+def test_every_send_waits_while_all_clients_are_throttled_and_catch_up(bench: Bench) -> None:
+    bench.fall_behind("*")
+    bench.send("a", "one")
+    bench.send("b", "two")
+    bench.run_until(50_000)
+    assert bench.generation.ids == []
+    bench.catch_up("*")
+    assert bench.generation.ids == ["a", "b"]
+
+
+def test_a_throttle_of_all_clients_is_waited_for_as_one_of_a_client() -> None:
+    bench = Bench(deadline_ms=60_000, catch_up_timeout_ms=20_000)
+    bench.fall_behind("*")
+    bench.send("patient", "one", is_patient=True)
+    bench.run_until(19_999)
+    assert "patient" not in bench.outcomes
+    bench.run_until(20_000)
+    assert bench.failure("patient").cause is Cause.THROTTLED
+
+
+def test_who_waits_is_refused_when_the_engine_itself_falls_behind(bench: Bench) -> None:
+    bench.fall_behind("*")
+    bench.send("a", "one")
+    bench.run_until(1_000)
+    bench.go_away("*")
+    bench.run_until(50_000)
+    assert set(causes(bench.failure("a").attempts)) == {Cause.THROTTLED}
