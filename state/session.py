@@ -225,6 +225,11 @@ class Session:
         """
         return event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
 
+    @property
+    def keeps_up(self) -> bool:
+        """Returns True while the queue may have `max_backlog_bytes` (outbound/backlog.py, rule 1)."""
+        return self.outbound.backlog.keeps_up
+
     def summary(self) -> SessionSummary:
         return SessionSummary(
             connected=self.connection is not None,

@@ -45,6 +45,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
         dropped_connected, dropped_offline: Messages that sessions have dropped since the report before, by outcome, of clients
             that were connected and of others (streaming/engine/operator/reported_drops.py).
         dropped_for: Some of those connected clients.
+        backlog_bytes: Large queues of clients that keep up, all together (streaming/engine/operator/reported_backlogs.py).
     """
 
     batch_id: int
@@ -65,6 +66,7 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
     dropped_connected: dict[str, int] = {}
     dropped_offline: dict[str, int] = {}
     dropped_for: tuple[str, ...] = ()
+    backlog_bytes: int = 0
 
     @property
     def called_sessions(self) -> bool:

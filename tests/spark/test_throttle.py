@@ -1,4 +1,4 @@
-"""The queue of a client → `inflight.throttle` → the Producer, with the real query."""
+"""The queue of a client → `inflight.throttle` → the Producer, and the driver, with the real query."""
 
 import dataclasses
 
@@ -8,6 +8,8 @@ from prometheus_client import CollectorRegistry
 from inflight.producer import Producer
 from state.events import PubAckReceived
 from state.settings import BackoffSettings, SessionSettings
+from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.reported_backlogs import LARGE_BYTES, ReportedBacklogs
 from tests.support.waiting import DEADLINE_S, wait_until
 
 
@@ -45,3 +47,18 @@ def test_a_long_queue_throttles_its_client_only_until_it_is_short(pipeline) -> N
     assert cleared.value is None
     receipts = [msgspec.json.decode(record.value) for record in pipeline.read(topics.receipts, 25)]
     assert {receipt["outcome"] for receipt in receipts} == {"delivered"}
+
+
+def test_the_driver_hears_of_a_large_queue_until_it_is_short(pipeline) -> None:
+    session = SessionSettings(max_inflight=1, prefetch=0)
+    pipeline.settings = dataclasses.replace(pipeline.settings, session=session)
+    backlogs = ReportedBacklogs(pipeline.spark.sparkContext)
+    pipeline.connect("behind")
+    for _ in range(8):
+        pipeline.send_message("behind", b"x" * 200_000, ("mqtt-qos", b"1"))
+    pipeline.start(OperatorByBatch(BatchSettings(current=pipeline.settings), backlogs=backlogs.accumulator))
+    wait_until(lambda: backlogs.total_bytes() > LARGE_BYTES, "the driver hears of it", check=pipeline.check)
+    for number in range(1, 4):
+        publish = pipeline.publishes(number)[number - 1]
+        pipeline.send_event("behind", PubAckReceived(connection_id=1, packet_id=publish.packet_id))
+    wait_until(lambda: not backlogs.total_bytes(), "it hears that the queue is short", check=pipeline.check)

@@ -24,6 +24,7 @@ from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.kafka_access import end_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.reported_backlogs import ReportedBacklogs
 from streaming.engine.operator.reported_deadlines import ReportedDeadlines
 from streaming.engine.operator.reported_drops import Drops, ReportedDrops
 from streaming.engine.operator.settings import PipelineSettings
@@ -88,6 +89,7 @@ class SessionsQuery:
         hurry = (lambda: None) if urgency is None else urgency.hurry
         self._deadlines = ReportedDeadlines(spark.sparkContext)
         self._drops = ReportedDrops(spark.sparkContext)
+        self._backlogs = ReportedBacklogs(spark.sparkContext)
         self._timers = SessionTimers.of(settings, spark, self._clock.now_ms, hurry=hurry)
         kafka, self._bounds = settings.kafka, batch_bounds(settings)
         records = WaitingRecords(kafka.client_options(), max_bytes=self._bounds.max_bytes)
@@ -117,6 +119,8 @@ class SessionsQuery:
         batches, self._unreported = self._unreported + batches, []
         if batches:
             batches[-1] = with_drops(batches[-1], self._drops.pop())
+            if backlog_bytes := self._backlogs.total_bytes():
+                batches = [msgspec.structs.replace(batch, backlog_bytes=backlog_bytes) for batch in batches]
         return batches
 
     def work(self) -> object:
@@ -167,6 +171,7 @@ class SessionsQuery:
         self._pipeline, self._is_shortened = pipeline, is_shortened
         if is_shortened:
             pipeline = replace(pipeline, checkpoint_lineage=new_lineage())
+            self._backlogs.forget()
         in_force = self._log.put_in_force(pipeline, is_planned_anew=is_shortened or is_planned_anew)
         self._query = start_sessions(
             self._spark,
@@ -176,6 +181,7 @@ class SessionsQuery:
             self._partitions,
             self._deadlines,
             self._drops,
+            self._backlogs,
             trigger_interval_ms=_DAY_MS if is_shortened else settings.engine.trigger_interval_ms,
         )
         self._reader = ProgressReader(self._query)
@@ -233,6 +239,7 @@ def start_sessions(
     partitions: Mapping[str, int] | None = None,
     deadlines: ReportedDeadlines | None = None,
     drops: ReportedDrops | None = None,
+    backlogs: ReportedBacklogs | None = None,
     *,
     trigger_interval_ms: int | None = None,
 ) -> StreamingQuery:
@@ -242,6 +249,7 @@ def start_sessions(
         starting_offsets, partitions: See `read_records`.
         deadlines: Gets the deadlines of the sessions; None = nobody asks for them.
         drops: Gets what sessions drop; None = nobody asks for it.
+        backlogs: Gets the large queues of sessions; None = nobody asks for them.
         trigger_interval_ms: None = as configured.
     """
     pipeline = in_force.current
@@ -256,7 +264,10 @@ def start_sessions(
     )
     log_worker_path(pipeline)
     operator = OperatorByBatch(
-        in_force, None if deadlines is None else deadlines.accumulator, None if drops is None else drops.accumulator
+        in_force,
+        None if deadlines is None else deadlines.accumulator,
+        None if drops is None else drops.accumulator,
+        None if backlogs is None else backlogs.accumulator,
     )
     rows = sessions(records, pipeline, operator)
     return sessions_writer(

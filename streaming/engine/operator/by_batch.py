@@ -13,6 +13,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.cells import Frames
+from streaming.engine.operator.reported_backlogs import BacklogsAccumulator
 from streaming.engine.operator.reported_deadlines import Reports
 from streaming.engine.operator.reported_drops import DropsAccumulator
 from streaming.engine.operator.session_operator import TaskOperator, operator_in_worker
@@ -46,30 +47,34 @@ class OperatorByBatch:
     Args:
         deadlines: Gets those of the called sessions; None = nobody asks for them.
         drops: Gets what these sessions drop; None = nobody asks for it.
+        backlogs: Gets the large queues of these sessions; None = nobody asks for them.
     """
 
     def __init__(
-        self, settings: BatchSettings, deadlines: Accumulator[Reports] | None = None, drops: DropsAccumulator | None = None
-    ) -> None:
-        self._settings = settings
-        self._deadlines = deadlines
-        self._drops = drops
-
-    def __reduce__(
         self,
-    ) -> tuple[Callable[..., TaskOperator], tuple[BatchSettings, Accumulator[Reports] | None, DropsAccumulator | None]]:
-        return operator_of_task, (self._settings, self._deadlines, self._drops)
+        settings: BatchSettings,
+        deadlines: Accumulator[Reports] | None = None,
+        drops: DropsAccumulator | None = None,
+        backlogs: BacklogsAccumulator | None = None,
+    ) -> None:
+        self._arguments = settings, deadlines, drops, backlogs
+
+    def __reduce__(self) -> tuple[Callable[..., TaskOperator], tuple[object, ...]]:
+        return operator_of_task, self._arguments
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         raise NotImplementedError("Spark calls the object that this is unpickled as")
 
 
 def operator_of_task(
-    settings: BatchSettings, deadlines: Accumulator[Reports] | None = None, drops: DropsAccumulator | None = None
+    settings: BatchSettings,
+    deadlines: Accumulator[Reports] | None = None,
+    drops: DropsAccumulator | None = None,
+    backlogs: BacklogsAccumulator | None = None,
 ) -> TaskOperator:
     """Makes the operator of the current task. Raises RuntimeError outside of a task of a streaming query."""
     context = TaskContext.get()
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
     if batch_id is None:
         raise RuntimeError(f"Spark does not say which micro-batch this is: the task has no {BATCH_ID}")
-    return operator_in_worker(settings.of(int(batch_id)), deadlines, drops)
+    return operator_in_worker(settings.of(int(batch_id)), deadlines, drops, backlogs)

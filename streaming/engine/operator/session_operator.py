@@ -5,7 +5,7 @@ Steps of an activation, in this order:
 2. make events of them; unreadable ones are refused (state/dead_letters/refused_record.py);
 3. decode the session, or begin one;
 4. let it handle the events in one activation; a call because of its deadline alone is `DeadlineReached`;
-5. store the session, or forget it when it is empty, and report its next deadline to the driver;
+5. store the session, or forget it when it is empty, and report its next deadline and a large queue to the driver;
 6. answer with a row for each record, and with no frame at all when there is none.
 
 A client whose session cannot be used is quarantined, and does not stop other clients (state/dead_letters/quarantine.py has the
@@ -48,6 +48,7 @@ from state.records.routing import RECIPIENT_PREFIX
 from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
+from streaming.engine.operator.reported_backlogs import BacklogsAccumulator, backlog_of
 from streaming.engine.operator.reported_deadlines import Reports, report_of
 from streaming.engine.operator.reported_drops import Drops, DropsAccumulator, drops_of
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
@@ -60,6 +61,7 @@ from streaming.engine.operator.state_row import (
     row_of,
     store,
     stored_quarantine,
+    stored_queue_bytes,
 )
 from streaming.engine.operator.to_events import fault_of_record, message_in, source_topic, to_events, unread_message
 from streaming.engine.operator.to_records import to_records
@@ -87,6 +89,10 @@ class SessionOperator:
         self._settings_of = SettingsOfClients(settings).of
         self.drops: Drops | None = None
         """Messages dropped in the last activation; None = it has dropped nothing."""
+        self.backlog_bytes: int | None = None
+        """The queue after the last activation as `backlog_of` reports it."""
+        self._keeps_up = False
+        """The client keeps up after the last activation."""
 
     def __reduce__(self) -> tuple[Callable[[PipelineSettings], "TaskOperator"], tuple[PipelineSettings]]:
         # Spark unpickles the function for every task, twice per state partition and micro-batch.
@@ -100,7 +106,7 @@ class SessionOperator:
         """Does an activation: cells in, records out. This is the function of the lean worker path (lean_worker.py)."""
         (client_id,) = key
         now_ms = state.getCurrentProcessingTimeMs()
-        self.drops = None
+        self.drops, self.backlog_bytes, self._keeps_up = None, None, False
         records = sorted_records(cells)  # step 1
         if client_id == UNADDRESSED:
             state.remove()
@@ -119,6 +125,7 @@ class SessionOperator:
                 output += self._records(begin(quarantine, client_id=client_id, settings=settings), client_id, now_ms)
         if quarantine is not None:
             row, emitted = self._in_quarantine(quarantine, events, client_id, state, now_ms)
+        self.backlog_bytes = backlog_of(row, stored_bytes=stored_queue_bytes(state), keeps_up=self._keeps_up)
         store(row, state)  # step 5
         return output + emitted  # step 6
 
@@ -165,7 +172,7 @@ class SessionOperator:
                 row_of(alone)
             return self._one_by_one(self._session(client_id, state), events, client_id, now_ms)
         emitted += self._records([not_quarantined(now_ms=now_ms)] * requests, client_id, now_ms)
-        self.drops = drops_of(commands, client_id, is_connected=row.connected)
+        self.drops, self._keeps_up = drops_of(commands, client_id, is_connected=row.connected), session.keeps_up
         return None if session.is_empty else row, emitted
 
     def _one_by_one(self, session: Session, events: list[_Cause], client_id: str, now_ms: int) -> _Outcome:
@@ -190,7 +197,7 @@ class SessionOperator:
                 refused += self._unreadable(record, client_id, error_text(error, "the session failed on it"), now_ms)
             else:
                 commands += done
-        self.drops = drops_of(commands, client_id, is_connected=row.connected)
+        self.drops, self._keeps_up = drops_of(commands, client_id, is_connected=row.connected), session.keeps_up
         return None if session.is_empty else row, refused + self._records(commands, client_id, now_ms)
 
     def _in_quarantine(
@@ -271,14 +278,20 @@ class TaskOperator:
     Args:
         deadlines: Gets those of the called sessions; None = nobody asks for them.
         drops: Gets what these sessions drop; None = nobody asks for it.
+        backlogs: Gets the large queues of these sessions; None = nobody asks for them.
     """
 
     def __init__(
-        self, operator: SessionOperator, deadlines: Accumulator[Reports] | None = None, drops: DropsAccumulator | None = None
+        self,
+        operator: SessionOperator,
+        deadlines: Accumulator[Reports] | None = None,
+        drops: DropsAccumulator | None = None,
+        backlogs: BacklogsAccumulator | None = None,
     ) -> None:
         self.operator = operator
         self._deadlines = deadlines
         self._drops = drops
+        self._backlogs = backlogs
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
         return self._reporting(self.operator(key, frames, state), key, state)
@@ -293,18 +306,23 @@ class TaskOperator:
             self._deadlines.add({client_id: report_of(StateRow(*state.get) if state.exists else None)})
         if self._drops is not None and self.operator.drops is not None:
             self._drops.add(self.operator.drops)
+        if self._backlogs is not None and self.operator.backlog_bytes is not None:
+            self._backlogs.add({client_id: self.operator.backlog_bytes})
         return output
 
 
 def operator_in_worker(
-    settings: PipelineSettings, deadlines: Accumulator[Reports] | None = None, drops: DropsAccumulator | None = None
+    settings: PipelineSettings,
+    deadlines: Accumulator[Reports] | None = None,
+    drops: DropsAccumulator | None = None,
+    backlogs: BacklogsAccumulator | None = None,
 ) -> TaskOperator:
     """Makes the operator of one task.
 
     Args:
-        deadlines, drops: See TaskOperator.
+        deadlines, drops, backlogs: See TaskOperator.
     """
-    operator = TaskOperator(_operator_of_process(settings), deadlines, drops)
+    operator = TaskOperator(_operator_of_process(settings), deadlines, drops, backlogs)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
     return operator

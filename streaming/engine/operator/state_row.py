@@ -51,6 +51,11 @@ def stored_quarantine(state: GroupState) -> Quarantine | None:
     return decode_quarantine(bytes(state.get[-1] or b""))
 
 
+def stored_queue_bytes(state: GroupState) -> int:
+    """Returns the `queued_bytes` of the stored row; 0 = no row is stored."""
+    return (state.get[4] or 0) if state.exists else 0
+
+
 def new_quarantine(error: Exception, state: GroupState, now_ms: int) -> Quarantine:
     """Makes the quarantine of a client whose session has just failed. A session that was never stored has an empty blob."""
     version, *_, blob = state.get if state.exists else (0, None)

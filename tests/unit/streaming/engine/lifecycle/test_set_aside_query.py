@@ -12,6 +12,7 @@ from streaming.engine.lifecycle import sessions_query
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.reported_drops import Drops
+from streaming.engine.progress import BatchProgress
 
 SETTINGS = Settings()
 PIPELINE = pipeline_settings(SETTINGS, commands_partitions=1)
@@ -41,6 +42,7 @@ class World:
 
     bombs: int = 0
     done: list[str] = field(default_factory=list)
+    backlog_bytes: int = 0
     query: Query = field(default_factory=Query)
     lineages: list[str] = field(default_factory=list)
 
@@ -65,6 +67,9 @@ class World:
     def stop(self, *, patience_s: float) -> None:
         self.done.append("stopped")
 
+    def forget(self) -> None:
+        self.backlog_bytes = 0
+
     def write_wake_up(self, settings: Settings) -> None:
         self.done.append("woken up")
 
@@ -77,6 +82,7 @@ class World:
             "ProgressReader": lambda query: query,
             "ReportedDeadlines": lambda _: SimpleNamespace(pop=None),
             "ReportedDrops": lambda _: SimpleNamespace(pop=Drops),
+            "ReportedBacklogs": lambda _: SimpleNamespace(total_bytes=lambda: self.backlog_bytes, forget=self.forget),
             "start_sessions": self.start,
             "write_wake_up": self.write_wake_up,
             "end_offsets": lambda *_: {},
@@ -127,3 +133,19 @@ def test_a_log_that_cannot_be_read_leaves_the_plan_as_it_is(monkeypatch: pytest.
     world = World()
     world.made(monkeypatch)
     assert world.done == ["started"]
+
+
+def test_each_report_of_a_micro_batch_has_the_size_of_all_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(backlog_bytes=7)
+    made = world.made(monkeypatch)
+    world.query.batches = [BatchProgress(batch_id=number, started="", duration_ms=1) for number in range(2)]
+    assert [batch.backlog_bytes for batch in made.new_batches()] == [7, 7]
+
+
+def test_a_shortened_micro_batch_makes_the_reported_queues_void(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(backlog_bytes=7)
+    made = world.made(monkeypatch)
+    assert world.backlog_bytes == 7
+    world.bombs, world.query.isActive = 1, False
+    made.check()
+    assert world.backlog_bytes == 0
