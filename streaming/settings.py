@@ -182,6 +182,12 @@ class ThrottleSettings:
     state_low: int = Setting("backends may go on from here; below state_high", _MARK, unit="bytes").default(0)
     free_disk_low: int = Setting("free disk of a local checkpoint; 0 = never", _MARK, unit="bytes").default(256 * MIB)
     free_disk_high: int = Setting("backends may go on from here; above free_disk_low", _MARK, unit="bytes").default(512 * MIB)
+    backlog_high: int = Setting(
+        "queues over 1 MiB of clients that are connected and behind, all together: backends then wait; 0 = never",
+        _MARK,
+        unit="bytes",
+    ).default(1_024 * MIB)
+    backlog_low: int = Setting("backends may go on from here; below backlog_high", _MARK, unit="bytes").default(512 * MIB)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

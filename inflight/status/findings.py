@@ -18,6 +18,7 @@ from inflight.status.measurements import (
 )
 from sinks.health import NO_BROKER, NO_PARTITION
 from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
+from state.setting import MIB
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
 
@@ -250,6 +251,11 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
     if free is not None and free < seen.limits.free_disk_low:
         what = f"{format_size(int(free))} are left on the disk of the checkpoint"
         yield Finding(Severity.CRITICAL, what, "make room: on a full disk the engine stops")
+    backlog = engine.values.get("inflight_engine_backlog_bytes", 0)
+    if 0 < seen.limits.backlog_high <= backlog:
+        what = f"{int(backlog) // MIB} MiB wait for clients that are connected and behind, over throttle.backlog_high"
+        action = "find the clients: `inflight sessions`; backends and publications wait meanwhile, and nothing is lost"
+        yield Finding(Severity.WARNING, what, action)
 
 
 def _session_findings(seen: Measurements) -> Iterator[Finding]:

@@ -186,6 +186,7 @@ class Thresholds:
     lag_high: int
     max_mqueue_len: int
     free_disk_low: int
+    backlog_high: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

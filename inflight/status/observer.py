@@ -59,6 +59,7 @@ class Observer:
                 lag_high=throttle.lag_high,
                 max_mqueue_len=settings.session.max_mqueue_len,
                 free_disk_low=throttle.free_disk_low,
+                backlog_high=throttle.backlog_high,
             ),
             processes=tuple(probe_process(name, address) for name, address in addresses),
             sessions=read if isinstance(read, SessionTotals) else None,

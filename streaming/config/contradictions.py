@@ -118,6 +118,7 @@ def _throttle_problems(throttle: ThrottleSettings) -> Problems:
         (throttle.lag_high, "lag_high", "lag_low"),
         (throttle.state_high, "state_high", "state_low"),
         (throttle.free_disk_low, "free_disk_high", "free_disk_low"),
+        (throttle.backlog_high, "backlog_high", "backlog_low"),
     ):
         if on and getattr(throttle, high) <= getattr(throttle, low):
             yield ("throttle", low), f"is not below {high}: lower it, or raise {high}"

@@ -149,6 +149,8 @@ class EngineCollector(Collector):
             yield _gauge("last_micro_batch_seconds", "Time that the last micro-batch took", last.duration_ms / _MS)
             yield _gauge("last_micro_batch_timestamp_seconds", "When it ended, since 1970", self._ended_s)
             yield _gauge("state_bytes", "RocksDB's files of the sessions", last.state_bytes)
+            text = "Queues over 1 MiB of clients that are connected and acknowledge, all together"
+            yield _gauge("backlog_bytes", text, last.backlog_bytes)
         if (stats := self._session_stats) is None:
             return
         yield _gauge("sessions", "Sessions in the checkpoint", stats.sessions)

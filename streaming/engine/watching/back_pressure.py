@@ -1,19 +1,24 @@
 """Asks all backends to wait when the engine cannot keep up or runs out of storage: key `*` of `inflight.throttle`.
 
 Checked after every micro-batch, in the driver and not in the query: records in Kafka that the sessions have not seen, the size of
-the session state, and the free disk under a local checkpoint. Each value has a high and a low watermark, so that a value near one
-of them does not make a stream of records. Backends may continue when all values are below their low watermark.
+the session state, the free disk under a local checkpoint, and the large queues of clients that keep up. Each value has a high and
+a low watermark, so that a value near one of them does not make a stream of records. Backends may continue when all values are
+below their low watermark.
+
+If those queues are the only reason, the record says `is_progressing`: these clients catch up, so publishers and matchers wait.
+For any other reason backends are refused (530).
 """
 
 import time
 from collections.abc import Callable
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, NamedTuple, Self
 
 import structlog
 from kafka.errors import KafkaError
 
 from state.records.throttle import EVERYBODY, decode_throttle, encode_throttle
+from state.setting import MIB
 from streaming.config.settings import Settings
 from streaming.config.units import format_size
 from streaming.engine.kafka_access import TopicLog
@@ -27,6 +32,18 @@ _BLOCK_MS: Final = 2_000
 _DELIVERY_MS: Final = 6_000
 
 
+class Verdict(NamedTuple):
+    """Says what backends have to do.
+
+    Attributes:
+        reason: Why they have to wait, for people; empty if they need not.
+        is_progressing: Only clients that catch up are the reason.
+    """
+
+    reason: str = ""
+    is_progressing: bool = False
+
+
 class EngineWatermarks:
     """Decides which values are too high: from the high watermark on until they are back at the low one."""
 
@@ -34,8 +51,8 @@ class EngineWatermarks:
         self._settings = settings
         self._exceeded: set[str] = set()
 
-    def judge(self, batch: BatchProgress, free_disk_bytes: int | None) -> str:
-        """Returns why backends have to wait, for people; empty if they need not.
+    def judge(self, batch: BatchProgress, free_disk_bytes: int | None) -> Verdict:
+        """Says whether backends have to wait.
 
         Args:
             free_disk_bytes: None = unknown.
@@ -46,12 +63,15 @@ class EngineWatermarks:
         if free_disk_bytes is not None:
             # Too little free disk is the fault, so the sign is inverted.
             self._follow("disk", -free_disk_bytes, high=-watermarks.free_disk_low, low=-watermarks.free_disk_high)
+        self._follow("backlog", batch.backlog_bytes, high=watermarks.backlog_high, low=watermarks.backlog_low)
         texts = {
             "lag": f"the engine is {batch.consumer_lag} records behind",
             "state": f"the session state has {format_size(batch.state_bytes)}",
             "disk": f"{format_size(free_disk_bytes or 0)} are left on the disk of the checkpoint",
+            "backlog": f"{batch.backlog_bytes // MIB} MiB wait for clients that are connected and behind",
         }
-        return "; ".join(text for name, text in texts.items() if name in self._exceeded)
+        reason = "; ".join(text for name, text in texts.items() if name in self._exceeded)
+        return Verdict(reason, is_progressing=self._exceeded == {"backlog"})
 
     def _follow(self, name: str, value: int, *, high: int, low: int) -> None:
         if high == 0 or value <= low:
@@ -61,7 +81,9 @@ class EngineWatermarks:
 
 
 class BackPressure:
-    """Writes the verdict after `start` and whenever it changes. The first write replaces what an earlier engine may have left.
+    """Writes the verdict after `start`, and whenever backends have to do something else.
+
+    The first write replaces what an earlier engine may have left. While backends have to wait, `since_ms` stays the same.
 
     An engine on a new checkpoint does not know the clients that an older one has throttled, and would never release them. So it
     first forgets them.
@@ -84,7 +106,10 @@ class BackPressure:
         self._began_ms = now_ms()
         self._new_checkpoint: bool | None = None
         self._started = False
-        self._written: bool | None = None
+        self._written: tuple[bool, bool] | None = None
+        """Whether backends have to wait, and whether only clients that catch up are the reason; None = nothing is written."""
+        self._since_ms: int | None = None
+        """When backends began to have to wait; None = they need not."""
         self._not_before_ms = 0
 
     @classmethod
@@ -99,24 +124,25 @@ class BackPressure:
         """Call it after every micro-batch."""
         if self._new_checkpoint is None:
             self._new_checkpoint = batch.batch_id == 0
-        reason = self._watermarks.judge(batch, self._free_disk_bytes())
-        now_ms = self._now_ms()
-        if not self._started or bool(reason) is self._written or now_ms < self._not_before_ms:
+        reason, is_progressing = self._watermarks.judge(batch, self._free_disk_bytes())
+        now_ms, verdict = self._now_ms(), (bool(reason), is_progressing)
+        if not self._started or verdict == self._written or now_ms < self._not_before_ms:
             return
+        since_ms = now_ms if self._since_ms is None else self._since_ms
         try:
             if self._new_checkpoint:
                 self._topic.forget_clients(self._began_ms)
                 self._new_checkpoint = False
-            self._topic.write(encode_throttle(reason, now_ms) if reason else None)
+            self._topic.write(encode_throttle(reason, since_ms, is_progressing=is_progressing) if reason else None)
         except KafkaError as error:
             self._not_before_ms = now_ms + _AGAIN_MS
             _log.warning("throttle_not_written", error=repr(error), action="it is written again in a few seconds")
             return
         if reason:
-            _log.warning("backends_throttled", reason=reason)
-        elif self._written:
+            _log.warning("backends_throttled", reason=reason, is_progressing=is_progressing)
+        elif self._since_ms is not None:
             _log.info("backends_released")
-        self._written = bool(reason)
+        self._written, self._since_ms = verdict, since_ms if reason else None
 
     def __enter__(self) -> Self:
         return self

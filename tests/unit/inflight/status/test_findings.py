@@ -40,7 +40,7 @@ SESSIONS = SessionTotals(
 )
 WELL = Measurements(
     kafka=KAFKA,
-    limits=Thresholds(lag_low=40_000, lag_high=200_000, max_mqueue_len=1_000, free_disk_low=1 << 28),
+    limits=Thresholds(lag_low=40_000, lag_high=200_000, max_mqueue_len=1_000, free_disk_low=1 << 28, backlog_high=1 << 30),
     processes=(
         ProcessStatus(
             name="engine",
@@ -252,6 +252,12 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
             "make room",
         ),
         (
+            process("engine", values={"inflight_engine_backlog_bytes": 1 << 30}),
+            Severity.WARNING,
+            "1024 MiB wait for clients that are connected and behind, over throttle.backlog_high",
+            "inflight sessions",
+        ),
+        (
             replace(WELL, hangs=Hangs(count=2, at="yesterday", reason="why")),
             Severity.NOTE,
             "2 engines were ended because their query hung, the last one yesterday: why",
@@ -319,7 +325,7 @@ def test_of_a_kafka_that_is_away_nothing_else_is_concluded() -> None:
 
 
 def test_limits_of_0_are_none() -> None:
-    limits = Thresholds(lag_low=0, lag_high=0, max_mqueue_len=0, free_disk_low=0)
+    limits = Thresholds(lag_low=0, lag_high=0, max_mqueue_len=0, free_disk_low=0, backlog_high=0)
     seen = replace(kafka(topics=(TopicStatus(name="t", end=0, waiting=10**9),)), limits=limits)
     assert findings(replace(seen, sessions=replace(SESSIONS, worst=(client(10**6),)))) == []
 

@@ -28,6 +28,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
                 clients_updated=3,
                 clients_removed=1,
                 state_bytes=1_000,
+                backlog_bytes=2_000,
                 outcomes={"delivered": 4, "rejected": 1},
                 clients_quarantined=1,
                 dropped_connected={"maxlen": 7},
@@ -72,6 +73,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         "inflight_engine_last_micro_batch_timestamp_seconds 1234.5",
         "inflight_engine_last_micro_batch_seconds 0.5",
         "inflight_engine_state_bytes 1000.0",
+        "inflight_engine_backlog_bytes 2000.0",
     ):
         assert f"\n{line}\n" in text
 
