@@ -1,5 +1,6 @@
 """Renders templates. Jinja escapes all values, after sinks/escaping.py: devices and backends choose ids and topics."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -15,6 +16,10 @@ from streaming.history.times import shown_utc, time_of_day
 LIVE_MS: Final = 2_000
 """Refresh interval of a page with live values."""
 _MAX_CELL: Final = 160
+MAX_WORD: Final = 24
+"""Characters of an id that stay on one line of the narrowest screen."""
+_PIECES: Final = re.compile(rf"[^\W_]{{1,{MAX_WORD}}}[\W_]{{0,8}}|[\W_]{{1,8}}")
+"""A word with the punctuation after it."""
 
 
 class Pages:
@@ -40,6 +45,7 @@ class Pages:
             "at_ms": shown_utc,
             "utc": time_of_day,
             "exact": exact,
+            "id": whole_words,
         }
         self._common = common
 
@@ -59,6 +65,14 @@ def cut(value: object, most: int = _MAX_CELL) -> str:
     """Returns one line for a table cell, cut to `most` characters; empty for None."""
     text = "" if value is None else escaped(str(value))
     return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def whole_words(text: str) -> Markup:
+    """Returns an id or a topic that a browser breaks only after a whole word, or after `MAX_WORD` characters of one; a short id
+    stays on one line."""
+    if len(text) <= MAX_WORD:
+        return Markup('<span class="word">{}</span>').format(text)
+    return Markup("<wbr>").join(_PIECES.findall(text))
 
 
 def count(value: float | None) -> str:

@@ -94,7 +94,7 @@ def test_what_if_says_what_a_real_client_with_that_setting_did(up: UpProcess, tm
     assert "7 messages: delivered → maxlen" in said[0]
     assert (tmp_path / "other.svg").read_text().startswith("<?xml")
     with running_console(up.data_dir) as console, urlopen(f"{console}what-if", timeout=DEADLINE_S) as page:
-        assert "<td>late</td><td>maxlen</td>" in page.read().decode(), "the console has the newest answer"
+        assert '>late</td><td data-label="messages">maxlen</td>' in page.read().decode(), "the console has the newest answer"
     found = json.loads(said[1])
     assert (found["left_out"], found["micro_batches_recorded"], found["verified"]) == ({}, True, 3 * MESSAGES)
     late = found["groups"]["late"]

@@ -97,7 +97,7 @@ def test_the_console_shows_a_device_that_comes_and_goes(up: SharedUp) -> None:
             """Returns the events of the device on an open page, the newest first."""
             page = Request(f"{console}presence?client={SEEN}", headers={REFRESH_HEADER: "1"})
             with urlopen(page, timeout=DEADLINE_S) as answer:
-                return re.findall(rf">{SEEN}</a></td><td>(\w+)<", answer.read().decode())
+                return re.findall(rf">{SEEN}</span></a></td><td[^>]*>(\w+)<", answer.read().decode())
 
         with WireDevice(up.mqtt, SEEN, 4, expiry_s=600):
             wait_until(lambda: statuses() == ["online"], statuses)

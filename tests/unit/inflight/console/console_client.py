@@ -205,3 +205,15 @@ class ConsoleDriver:
         found = re.search(r'name="token" value="([^"]+)"', self.browser.get("/dead-letters").text)
         assert found is not None
         return found[1]
+
+
+def unnamed_cells(text: str) -> list[list[str]]:
+    """Returns for each table with a head the cells that do not name their column. A cell over all columns needs no name."""
+    found = []
+    for table in re.findall(r"<table>.*?</table>", text, re.DOTALL):
+        columns = re.findall(r"<th[ >][^<]*", table)
+        names = [column.partition(">")[2] for column in columns]
+        rows = [re.findall(r"<td[^>]*>", row) for row in re.findall(r"<tr>(<td.*?)</tr>", table, re.DOTALL)]
+        cells = [(cell, name) for row in rows if "colspan" not in row[0] for cell, name in zip(row, names, strict=True)]
+        found.append([cell for cell, name in cells if f'data-label="{name}"' not in cell])
+    return found

@@ -13,7 +13,7 @@ from inflight.local.endpoints import Endpoints
 from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus
 from sinks.health import UnmetCondition
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, FakeHistory, FakeObserver, browser, settings_of
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, FakeHistory, FakeObserver, browser, settings_of, unnamed_cells
 from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
 
 
@@ -82,8 +82,8 @@ def test_the_page_shows_findings_with_instructions(tmp_path: Path) -> None:
     text = page_of(replace(WELL, processes=processes), tmp_path)
     assert "the engine at e:1 is not ready: no micro-batch" in text
     assert "→ look at its log" in text
-    assert '<td class="state not-ready">not ready</td>' in text
-    assert '<td class="state away">away</td>' in text
+    assert '<span class="state not-ready">not ready</span>' in text
+    assert '<span class="state away">away</span>' in text
 
 
 def test_an_unreachable_kafka_is_shown_on_the_page(tmp_path: Path) -> None:
@@ -114,6 +114,10 @@ def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
     text = page_of(seen, tmp_path)
     assert SCRIPT not in text
     assert text.count(ESCAPED) >= 3
+
+
+def test_each_cell_of_the_first_page_names_its_column(tmp_path: Path) -> None:
+    assert unnamed_cells(page_of(WELL, tmp_path)) == [[], []]
 
 
 def test_an_unknown_page_is_not_found(tmp_path: Path) -> None:

@@ -8,9 +8,10 @@ import pytest
 
 from inflight.console import query_page
 from inflight.console.history import Letters
+from inflight.console.rendering import MAX_WORD, whole_words
 from streaming.history.errors import NothingFound
 from tests.support.waiting import DEADLINE_S
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, ConsoleDriver, FakeHistory
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, ConsoleDriver, FakeHistory, unnamed_cells
 from tests.unit.inflight.status.test_findings import SESSIONS
 
 PAGES = [
@@ -23,6 +24,7 @@ PAGES = [
     ("/dead-letters", {"reason": "expired"}),
     ("/dead-letter", {"id": "0123"}),
 ]
+BREAK = "<wbr>"
 
 
 @pytest.fixture(autouse=True)
@@ -88,7 +90,7 @@ def test_a_form_without_the_token_changes_nothing(path: str, query: dict[str, st
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_what_devices_and_backends_choose_is_text(path: str, query: dict[str, str], tmp_path: Path) -> None:
     hostile = {name: value if name == "reason" else SCRIPT + "\"'&" for name, value in query.items()}
-    text = ConsoleDriver(tmp_path, FakeHistory(SCRIPT + "\"'&")).get(path, **hostile)
+    text = ConsoleDriver(tmp_path, FakeHistory(SCRIPT + "\"'&")).get(path, **hostile).replace(BREAK, "")
     assert "<script>" not in text
     assert ESCAPED in text
     assert text.count("<script") == 1, "ours"
@@ -97,9 +99,34 @@ def test_what_devices_and_backends_choose_is_text(path: str, query: dict[str, st
 @pytest.mark.parametrize(("path", "query"), PAGES)
 def test_a_page_shows_what_is_not_printable_as_escapes(path: str, query: dict[str, str], tmp_path: Path) -> None:
     hostile = "pump\x1b]0;owned\x07 a\u202eb\u2028c  d"
-    text = ConsoleDriver(tmp_path, FakeHistory(hostile)).get(path, **query)
+    text = ConsoleDriver(tmp_path, FakeHistory(hostile)).get(path, **query).replace(BREAK, "")
     assert r"pump\x1b]0;owned\x07 a\u202eb\u2028c  d" in text
     assert all(character.isprintable() or character == "\n" for character in text)
+
+
+@pytest.mark.parametrize(("path", "query"), [*PAGES[:-1], ("/trace", {})])
+def test_each_cell_of_a_table_names_its_column(path: str, query: dict[str, str], tmp_path: Path) -> None:
+    text = ConsoleDriver(tmp_path, FakeHistory()).get(path, **query)
+    tables = unnamed_cells(text)
+    assert tables, "there is a table"
+    assert all(cells == [] for cells in tables), "a narrow screen shows a row as a card of named lines"
+
+
+@pytest.mark.parametrize(("path", "query"), PAGES)
+def test_a_page_is_as_wide_as_the_screen_of_a_telephone(path: str, query: dict[str, str], tmp_path: Path) -> None:
+    text = ConsoleDriver(tmp_path, FakeHistory()).get(path, **query)
+    assert '<meta name="viewport" content="width=device-width, initial-scale=1">' in text
+
+
+def test_a_short_id_stays_on_one_line_and_a_long_one_has_whole_words() -> None:
+    assert whole_words("pump-<7>") == '<span class="word">pump-&lt;7&gt;</span>'
+    assert whole_words("plant_berlin/hall-<3>-sensor") == "plant_<wbr>berlin/<wbr>hall-&lt;<wbr>3&gt;-<wbr>sensor"
+    assert whole_words("é" * (2 * MAX_WORD + 1)).split(BREAK) == ["é" * MAX_WORD, "é" * MAX_WORD, "é"]
+
+
+@pytest.mark.parametrize("text", ["-" * 99, "a" * 99 + "_", "_a" * 50, " \\x1b" * 20, "日本/" * 30])
+def test_an_id_loses_no_character_at_a_break(text: str) -> None:
+    assert str(whole_words(text)).replace(BREAK, "") == text
 
 
 def test_a_search_field_keeps_what_was_searched_for(tmp_path: Path) -> None:
@@ -127,7 +154,7 @@ def test_a_page_that_is_asked_nothing_reads_nothing(path: str, words: str, tmp_p
 def test_the_sessions_are_the_census_and_the_longest_queues(tmp_path: Path) -> None:
     text = ConsoleDriver(tmp_path, FakeHistory()).get("/sessions")
     assert "<dd>100,000</dd>" in text
-    assert '<a href="/client?id=pump-7">pump-7</a>' in text
+    assert '<a href="/client?id=pump-7"><span class="word">pump-7</span></a>' in text
     assert "1,234" in text
     assert "2 min" in text
 
@@ -136,19 +163,19 @@ def test_a_client_is_searched_by_the_beginning_of_its_id(tmp_path: Path) -> None
     console = ConsoleDriver(tmp_path, FakeHistory("pump/ä&b"))
     text = console.get("/sessions", client="pump/")
     assert console.history.asked == [("clients", "pump/")]
-    assert '<a href="/client?id=pump%2F%C3%A4%26b">pump/ä&amp;b</a>' in text
+    assert '<a href="/client?id=pump%2F%C3%A4%26b"><span class="word">pump/ä&amp;b</span></a>' in text
 
 
 def test_a_client_has_its_window_its_queue_and_its_last_steps(tmp_path: Path) -> None:
     console = ConsoleDriver(tmp_path, FakeHistory())
     text = console.get("/client", id="pump-7")
     assert console.history.asked == [("steps", "pump-7"), ("client", "pump-7")], "what needs no Spark comes first"
-    assert '<td class="number">77</td><td>PUBREC</td>' in text
+    assert '<td class="number" data-label="packet">77</td><td class="word" data-label="waits for">PUBREC</td>' in text
     assert "the first 1 of 700" in text
     assert "2023-11-14 22:13:20.000" in text
-    assert '<td class="word">resent</td>' in text
+    assert '<td class="word" data-label="step">resent</td>' in text
     assert "0x87" in text
-    assert '<a class="id" href="/trace?id=pump-7&amp;client=pump-7">pump-7</a>' in text
+    assert '<a class="id" href="/trace?id=pump-7&amp;client=pump-7"><span class="word">pump-7</span></a>' in text
     assert "ledger: all of it" in text
 
 
@@ -172,7 +199,7 @@ def test_the_newest_messages_can_be_chosen_for_a_trace(tmp_path: Path) -> None:
     console = ConsoleDriver(tmp_path, FakeHistory())
     text = console.get("/trace")
     assert console.history.asked == [("newest",)]
-    assert '<a class="id" href="/trace?id=pump-7&amp;client=pump-7">pump-7</a>' in text
+    assert '<a class="id" href="/trace?id=pump-7&amp;client=pump-7"><span class="word">pump-7</span></a>' in text
     assert "ledger: the newest records" in text
 
 
@@ -194,6 +221,6 @@ def test_a_topic_has_its_subscribers_and_what_is_retained(tmp_path: Path) -> Non
     text = console.get("/topic", topic="plant/+")
     assert console.history.asked == [("topic", "plant/+")]
     assert "1,234 subscriptions match" in text
-    assert '<a href="/client?id=pump-7">pump-7</a>' in text
+    assert '<a href="/client?id=pump-7"><span class="word">pump-7</span></a>' in text
     for invalid in ("plant/#/x", "$share/g/a"):
         assert console.browser.get("/topic", params={"topic": invalid}).status_code == 400

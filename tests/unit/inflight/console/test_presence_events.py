@@ -50,6 +50,6 @@ def test_an_open_page_reads_events_whenever_it_is_refreshed(tmp_path: Path) -> N
     console = ConsoleDriver(tmp_path, FakeHistory())
     text = console.get("/presence", client="pump")
     assert console.history.asked == [("presence", "pump")]
-    assert '<a href="/client?id=pump-7">pump-7</a></td><td>offline</td>' in text
-    assert "<td>MQTT 3.1</td>" in text
+    assert 'pump-7</span></a></td><td class="word" data-label="status">offline</td>' in text
+    assert '<td class="word" data-label="protocol">MQTT 3.1</td>' in text
     assert "presence: the newest records" in text

@@ -28,7 +28,7 @@ def test_dead_letters_are_listed_with_their_reasons_and_filtered(tmp_path: Path)
     text = console.get("/dead-letters", client="pump-7", reason="expired")
     assert console.history.asked == [("letters", LettersFilter(client_id="pump-7", reason="expired"))]
     assert "<option selected>expired</option>" in text
-    assert '<td class="word">expired</td>' in text
+    assert '<td class="word" data-label="reason">expired</td>' in text
     assert '<a class="id" href="/dead-letter?id=0123456789abcdef&amp;client=pump-7">01234567</a>' in text
 
 

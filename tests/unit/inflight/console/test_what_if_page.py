@@ -3,7 +3,7 @@ from pathlib import Path
 from inflight.console.what_if_page import plots
 from streaming.what_if.answer import FILE, KeptAnswer, WhatIfAnswer, keep
 from streaming.what_if.comparison import Comparison, Example, Flow, GroupTally
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, ConsoleDriver, FakeHistory
+from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, ConsoleDriver, FakeHistory, unnamed_cells
 
 LAMPS = GroupTally(clients=2, before={"delivered": 9}, after={"delivered": 7, "maxlen": 2}, changed={"delivered → maxlen": 2})
 ANSWER = WhatIfAnswer(
@@ -26,9 +26,11 @@ ANSWER = WhatIfAnswer(
 def test_the_newest_answer_is_shown_by_group(tmp_path: Path) -> None:
     keep(tmp_path, KeptAnswer(asked_ms=1_700_000_300_000, policy=f"[session] # {SCRIPT}", answer=ANSWER))
     text = ConsoleDriver(tmp_path, FakeHistory()).get("/what-if")
-    assert '<td>lamp-*</td><td>maxlen</td><td class="number">0</td><td class="number">2</td><td class="number">+2</td>' in text
-    assert text.count('<td>maxlen</td><td class="number">') == 1, "one group is all clients, and each row is there once"
+    assert '>lamp-*</td><td data-label="messages">maxlen</td><td class="number" data-label="was">0</td>' in text
+    assert text.count('data-label="messages">maxlen</td>') == 1, "one group is all clients, and each row is there once"
     assert "1 clients left out: their sessions failed in the replay" in text
+    assert '"would be">2</td><td class="number" data-label="difference">+2</td>' in text
+    assert unnamed_cells(text) == [[], []]
     assert f"[session] # {ESCAPED}" in text
     assert text.count("<polyline") == 4
     assert "2023-11-14 22:17:20.000 UTC" in text
