@@ -13,7 +13,15 @@ from inflight.local.endpoints import Endpoints
 from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus
 from sinks.health import UnmetCondition
 from streaming.engine.progress import PROGRESS_FILE, BatchProgress
-from tests.unit.inflight.console.console_client import ESCAPED, SCRIPT, FakeHistory, FakeObserver, browser, settings_of, unnamed_cells
+from tests.unit.inflight.console.console_client import (
+    ESCAPED,
+    SCRIPT,
+    FakeHistory,
+    FakeObserver,
+    browser,
+    settings_of,
+    unnamed_cells,
+)
 from tests.unit.inflight.status.test_findings import KAFKA, SESSIONS, WELL
 
 
