@@ -153,8 +153,11 @@ class Session:
             self.outbound.positions.forget()
             self.outbound.routing = SessionRouting()
         grants.begin_of_activation(self.outbound, activation)
-        if self.connection is not None and not self.outbound.queue:
-            self.outbound.backlog.progressed(now_ms, self.settings)
+        if not self.outbound.queue:
+            if self.connection is not None:
+                self.outbound.backlog.progressed(now_ms, self.settings)
+            elif self.outbound.backlog.keeps_up_until_ms <= now_ms:
+                self.outbound.backlog = Backlog()
         self.outbound.apply_limits()
         events, presence = tuple(events), self._presence()
         activation.ended = {event.connection_id for event in events if isinstance(event, ClientDisconnected | ConnectionLost)}
@@ -167,8 +170,8 @@ class Session:
         transmission.fill(self.outbound, self.connection, activation)  # step 3
         endings.drop_above_limit(self.outbound, self.connection, activation)
         self.outbound.compare_with_watermarks(activation)
-        if not self.outbound.queue:
-            self.outbound.backlog = Backlog()
+        if not self.outbound.queue and self.connection is not None:
+            self.outbound.backlog = Backlog()  # of a connected client without a queue each activation knows that it keeps up
         grants.end_of_activation(self.outbound, self.connection, activation)  # step 4
         if self.settings.routing:
             routed.end_of_activation(
@@ -548,7 +551,7 @@ class Session:
         else:  # a late PUBACK of the connection before may have completed a message that would have been replayed
             self.outbound.abandoned.connection_ended()
         grants.connection_ended(connection, activation)
-        self.outbound.backlog.connection_ended(has_queue=bool(self.outbound.queue))
+        self.outbound.backlog.connection_ended(now_ms, self.settings)
         self.outbound.apply_limits()
         self.connection = None
         self.offline_since_ms = now_ms

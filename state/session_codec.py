@@ -212,7 +212,7 @@ def encode_session(session: Session) -> bytes:
     """Returns the blob of a session. Equal sessions give equal bytes."""
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     connection, pending = session.connection, session.pending_will
-    has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None or outbound.queue
+    has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None or outbound.backlog.is_stored
     schedule = _pack_schedule(outbound) if has_schedule else None
     record_type = UnscheduledSessionV1 if schedule is None else partial(SessionV1, schedule=schedule)
     record = record_type(
@@ -444,7 +444,7 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
 
 def _pack_schedule(outbound: SessionOutbound) -> ScheduleV1 | None:
     rate, backlog = outbound.rate, outbound.backlog
-    is_plain = not backlog.keeps_up and not backlog.lead_until_ms and not backlog.told_progress
+    is_plain = not backlog.is_stored
     if not outbound.scheduled.waiting and not outbound.cancels and (rate is None or not rate.at_ms) and is_plain:
         return None
     return ScheduleV1(

@@ -14,7 +14,7 @@ from typing import Final
 
 import structlog
 
-from sinks.fast_path.offering import FastPathState, Offers
+from sinks.fast_path.offering import Offers
 from sinks.health import STOPPING, UnmetCondition
 from sinks.host.command_host import CommandHost
 from sinks.host.command_order import BUILD_MISMATCH
@@ -410,8 +410,8 @@ class Gateway(CommandHost[DeviceSocket]):
             counters.offers_ignored += 1
         else:
             socket.feed(connection.offer, offer, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)
-            is_held = connection.fast_path is FastPathState.HOLDING
-        if counters.offers_taken == taken or is_held:
+            is_held = connection.held_offers_bytes > 0 and not connection.needs_session  # it waits for a slot
+        if (counters.offers_taken == taken and not is_held) or (connection is not None and connection.needs_session):
             self.wake_ups.send()
 
     def _observe_lag(self, loop_lag_ms: float) -> None:

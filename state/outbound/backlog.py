@@ -3,7 +3,7 @@
 1. A client *keeps up* while it is connected and acknowledges: its queue may have `max_backlog_bytes`, whatever its length. For a
    client that is away or stands still `max_mqueue_len` and `max_mqueue_bytes` hold.
 2. It stands still when it has not acknowledged anything for `progress_timeout` while it had something to acknowledge. A client
-   that goes away with a queue has the same time to come back. Then one more look has to say the same after `_CONFIRMED_MS`: after
+   that goes away has the same time to come back. Then one more look has to say the same after `_CONFIRMED_MS`: after
    a standstill of the engine its acknowledgements may be in the log behind the messages that are read first.
 3. What is above the lower limit then is dropped as by a full queue, and not before a gateway that may be sending it has stopped.
 4. The gateway *leads* while it sends the messages of a busy client by the fast path: the session has just read `leads_from`
@@ -47,6 +47,11 @@ class Backlog:
     def keeps_up(self) -> bool:
         return self.keeps_up_until_ms > 0
 
+    @property
+    def is_stored(self) -> bool:
+        """Says that the stored session has to remember something of it."""
+        return self.keeps_up or self.lead_until_ms > 0 or self.told_progress
+
     def progressed(self, now_ms: int, settings: SessionSettings) -> None:
         """Notes that the client has connected, has acknowledged something, or has nothing to acknowledge."""
         if settings.max_backlog_bytes:
@@ -71,10 +76,12 @@ class Backlog:
         """Returns when `pass_time` changes something."""
         return min((time_ms for time_ms in (self.lead_until_ms, self.keeps_up_until_ms) if time_ms), default=None)
 
-    def connection_ended(self, *, has_queue: bool) -> None:
+    def connection_ended(self, now_ms: int, settings: SessionSettings) -> None:
+        """Gives a client that kept up the time to come back, also with an empty queue: messages that were sent while it was
+        connected may be in the log behind the end of its connection, as it is read."""
         self.lead_until_ms = 0
-        if not has_queue:
-            self.keeps_up_until_ms, self.is_doubted = 0, False
+        if self.keeps_up:
+            self.progressed(now_ms, settings)
 
     def note_fast_sent(self, activation: Activation) -> None:
         """Counts a FastSent of the present connection (rule 4)."""

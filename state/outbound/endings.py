@@ -8,6 +8,7 @@ from typing import Final
 from state.activation import Activation
 from state.connection import SessionConnection
 from state.model import Outcome
+from state.outbound.backlog import Backlog
 from state.outbound.cancellation import cancel_fenced, unsent
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
@@ -70,6 +71,8 @@ def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bo
         else:
             activation.finish(delivery, Outcome.SESSION_ENDED)
     outbound.cancels.clear()
+    outbound.backlog = Backlog()
+    outbound.apply_limits()
     outbound.abandoned.end()
     outbound.subscriptions.clear()
     outbound.end_backoff()

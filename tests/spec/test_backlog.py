@@ -111,3 +111,26 @@ def test_a_queue_within_the_small_limit_keeps_the_path_open() -> None:
     s.submit("a", at=at(1)).submit("b", at=at(2))
     s.sees()
     assert (s.after(PROGRESS_S).after(CONFIRMED_S).sees(), s.queued) == ([], ["b"])
+
+
+def test_messages_read_behind_the_end_of_the_connection_find_the_large_limit() -> None:
+    """They may have been sent while the client was connected."""
+    s = Scenario(max_inflight=1, max_mqueue_len=2, max_backlog_bytes=1_000).connect()
+    with s.micro_batch():
+        s.lose_connection().submit(*"abcd")
+    assert (dropped(s), s.queued) == ([], ["a", "b", "c", "d"])
+    assert s.after(PROGRESS_S + CONFIRMED_S).queued == ["c", "d"]
+
+
+def test_a_client_that_is_away_for_longer_has_the_small_limit_at_once() -> None:
+    s = Scenario(max_inflight=1, max_mqueue_len=2, max_backlog_bytes=1_000).connect().lose_connection()
+    assert s.later(PROGRESS_S - 1).submit(*"abcd").queued == ["a", "b", "c", "d"]
+    s = Scenario(max_inflight=1, max_mqueue_len=2, max_backlog_bytes=1_000).connect().lose_connection()
+    assert s.later(PROGRESS_S).submit(*"abcd").queued == ["c", "d"]
+
+
+def test_the_queue_of_an_ended_session_has_the_small_limit() -> None:
+    s = busy().lose_connection().connect(clean_start=True, expiry_s=0).lose_connection()
+    with s.micro_batch():
+        s.submit(*"abcd")
+    assert s.queued == ["c", "d"]

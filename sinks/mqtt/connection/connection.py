@@ -135,6 +135,12 @@ class WireConnection:
             return FastPathState.CLOSED
         return device.fast_path.state
 
+    @property
+    def needs_session(self) -> bool:
+        """Returns True if an offer waits for what the session does next."""
+        device = self._device
+        return device is None or device.fast_path.needs_session
+
     def _effects(self, requests: tuple[Request, ...] = ()) -> Effects:
         written, records, device, phase = self._output.packets, self._records, self._device, self.phase
         deadline_ms, write, held_bytes = self._handshake.deadline_ms, b"", self._frames.size_bytes

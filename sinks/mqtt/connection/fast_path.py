@@ -281,9 +281,17 @@ class WireFastPath:
         return FastPathState.OPEN
 
     @property
+    def needs_session(self) -> bool:
+        """Returns True if the next message waits for a grant. One that only waits for a slot or for Kafka does not."""
+        if not self._is_open or len(self._resubscribed) > MAX_RESUBSCRIBED:
+            return True
+        chain, offers = self._chains[self._partition], self.held.offers
+        return chain.broken_at is not None or (bool(offers) and chain.hold(offers[0].previous) is not None)
+
+    @property
     def may_wait_for_session(self) -> bool:
         """Returns False if no message waits for what the session does next: each is taken here, or will be."""
-        return self.state is not FastPathState.OPEN or self._chains[self._partition].after < self._queued_to
+        return self.needs_session or (not self.held.offers and self._chains[self._partition].after < self._queued_to)
 
     def offer(
         self, offer: OfferPublish, under_pressure: bool, is_unconfirmed: bool, wall_ms: int, now_ms: int
