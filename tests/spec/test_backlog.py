@@ -54,7 +54,9 @@ def test_no_limit_of_the_queue_is_none_for_a_client_that_keeps_up() -> None:
 def test_a_client_that_stands_still_has_the_small_limit(overflow: Overflow, kept: list[str]) -> None:
     s = busy(overflow=overflow, retry_interval_ms=3_600_000).submit(*"abcd").after(PROGRESS_S)
     assert s.queued == ["a", "b", "c", "d"], "its acknowledgements may be in the log behind what was read"
+    assert s.session.keeps_up
     s.after(CONFIRMED_S)
+    assert not s.session.keeps_up
     assert s.queued == kept
     assert "stood still" in s.receipt(dropped(s)[0]).detail
 
