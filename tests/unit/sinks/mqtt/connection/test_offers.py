@@ -295,6 +295,28 @@ class TestHolding:
         assert offer(harness, 6) == b"", "5 is missing"
         assert send_slow(harness, 1, offset=5)
 
+    def test_an_offer_that_only_waits_for_a_slot_needs_no_session(self) -> None:
+        harness = granted()
+        path = harness.connection._device.fast_path  # type: ignore[union-attr]
+        for offset in (5, 6, 7):
+            offer(harness, offset)
+        assert holds(harness) == {"waiting": 1}
+        assert (harness.connection.needs_session, path.may_wait_for_session) == (False, False)
+
+    def test_an_offer_behind_a_missing_one_needs_the_session(self) -> None:
+        harness = granted()
+        assert not harness.connection.needs_session
+        offer(harness, 6)
+        assert (holds(harness), harness.connection.needs_session) == ({"gap": 1}, True)
+
+    def test_without_a_grant_the_session_is_needed(self) -> None:
+        assert connected().connection.needs_session
+
+    def test_behind_a_refused_offer_the_session_is_needed(self) -> None:
+        harness = granted()
+        offer(harness, 5, ("priority", b"1"))
+        assert (refusals(harness), harness.connection.needs_session) == ({"priority": 1}, True)
+
     def test_an_offer_of_another_partition_replaces_what_is_held(self) -> None:
         harness = connected()
         offer(harness, 5)
