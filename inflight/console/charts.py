@@ -1,37 +1,45 @@
 """Chooses the plots of the first page. Their data are the samples of `Live` and the engine's progress.jsonl."""
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import pairwise
 from typing import Final
 
-from inflight.console.live import WINDOW_S, Sample
 from inflight.console.plots import MAX_GAP_S, Plot, Points, plot
+from inflight.console.tracks import Sample, ended_s
 from inflight.status.measurements import Measurements, SessionTotals
 from streaming.engine.progress import BatchProgress
 
 _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
 _PUBLISHES: Final = ("inflight_gateway_publishes_sent_total", "inflight_gateway_fast_publishes_sent_total")
 _MINUTE_S: Final = 60.0
+_COUNT_GAP_S: Final = 300.0
 RESEND_CAUSES: Final = {"retry_interval": "no answer", "reconnect": "reconnect"}
 """Labels of the causes of resends, by the engine's names (streaming/engine/progress.py)."""
 
 
 def charts(
-    samples: Sequence[Sample], batches: Sequence[BatchProgress], sessions: SessionTotals | None, *, until_s: float
+    samples: Sequence[Sample],
+    batches: Sequence[BatchProgress],
+    sessions: SessionTotals | None,
+    *,
+    until_s: float,
+    window_s: float,
+    max_gap_s: float = MAX_GAP_S,
 ) -> tuple[Plot, ...]:
     """Returns the plots.
 
     Args:
         sessions: The newest totals.
         until_s: The right edge, in seconds since 1970.
+        window_s: The time that the plots show.
+        max_gap_s: Points with a larger gap are not joined.
     """
-    ended = [(_ended_s(batch), batch) for batch in batches]
+    ended = [(ended_s(batch), batch) for batch in batches]
     topics = samples[-1].records if samples else {}
     counts = _counts(samples, sessions, until_s)
 
-    def draw(title: str, unit: str, *series: tuple[str, Points], max_gap_s: float = MAX_GAP_S) -> Plot:
-        return plot(title, unit, series, until_s=until_s, window_s=WINDOW_S, max_gap_s=max_gap_s)
+    def draw(title: str, unit: str, *series: tuple[str, Points], max_gap_s: float = max_gap_s) -> Plot:
+        return plot(title, unit, series, until_s=until_s, window_s=window_s, max_gap_s=max_gap_s)
 
     return (
         draw(
@@ -58,16 +66,16 @@ def charts(
             "messages",
             ("in flight", [(at_s, found.inflight) for at_s, found in counts]),
             ("queued", [(at_s, found.queued) for at_s, found in counts]),
-            max_gap_s=WINDOW_S,  # minutes may pass between two counts
+            max_gap_s=max(max_gap_s, _COUNT_GAP_S),  # minutes may pass between two counts
         ),
     )
 
 
-def resends(batches: Sequence[BatchProgress], *, until_s: float) -> dict[str, int]:
+def resends(batches: Sequence[BatchProgress], *, until_s: float, window_s: float) -> dict[str, int]:
     """Returns how many messages were sent again in the time of the plots, by cause."""
     found = dict.fromkeys(RESEND_CAUSES, 0)
     for batch in batches:
-        if _ended_s(batch) > until_s - WINDOW_S:
+        if ended_s(batch) > until_s - window_s:
             for trigger, count in batch.resends.items():
                 found[trigger] = found.get(trigger, 0) + count
     return found
@@ -80,10 +88,6 @@ def waiting(seen: Measurements) -> int:
 
 def _waiting(samples: Sequence[Sample]) -> list[tuple[float, float]]:
     return [(sample.at_s, waiting(sample.seen)) for sample in samples if sample.seen.kafka.error is None]
-
-
-def _ended_s(batch: BatchProgress) -> float:
-    return datetime.fromisoformat(batch.started).timestamp() + batch.duration_ms / 1_000
 
 
 def _counts(samples: Sequence[Sample], newest: SessionTotals | None, now_s: float) -> list[tuple[float, SessionTotals]]:

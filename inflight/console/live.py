@@ -1,22 +1,27 @@
-"""Measures the running system in the background, and keeps the last minutes: every two seconds while a page is open, else every
-ten, so that the plots of the next visitor have no gaps."""
+"""Measures the running system in the background, and keeps the last minutes and the last hour: every two seconds while a page is
+open, else every ten, so that the plots of the next visitor have no gaps."""
 
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Final, Self
 
 import structlog
 
+from inflight.console.tracks import BatchTrack, Sample, SampleTrack
 from inflight.status.findings import Finding, findings
-from inflight.status.measurements import KafkaStatus, Measurements, rates
+from inflight.status.measurements import KafkaStatus, Measurements
 from inflight.status.observer import Observer
+from streaming.engine.progress import BatchProgress
 
 WINDOW_S: Final = 300.0
-"""Age at which samples are dropped."""
+"""Age at which samples of the last minutes are dropped."""
+HOUR_S: Final = 3_600.0
+STEP_S: Final = 15.0
+"""One sample is kept for each step of the last hour."""
 DEAD_LETTERS_S: Final = 3_600.0
 """The time in which new dead letters are counted."""
 _INTERVAL_S: Final = 2.0
@@ -24,22 +29,6 @@ _IDLE_INTERVAL_S: Final = 10.0
 _IDLE_AFTER_S: Final = 30.0
 _JOIN_S: Final = 10.0
 _log: Final = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """One measurement.
-
-    Attributes:
-        at_s: Seconds since 1970.
-        records: Records appended per second, by topic.
-        metrics: Metrics by name, summed over the processes.
-    """
-
-    at_s: float
-    seen: Measurements
-    records: Mapping[str, float] = field(default_factory=dict)
-    metrics: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +44,16 @@ class View:
     """The samples and what is wrong.
 
     Attributes:
-        samples: Oldest first; empty before the first measurement.
+        samples: Of the last minutes, oldest first; empty before the first measurement.
+        hour: Samples of the last hour, without their processes.
+        hour_batches: The longest micro-batch of each step of the last hour.
         found: Findings of the newest sample.
         dead_letters: None before two measurements.
     """
 
     samples: tuple[Sample, ...] = ()
+    hour: tuple[Sample, ...] = ()
+    hour_batches: tuple[BatchProgress, ...] = ()
     found: tuple[Finding, ...] = ()
     dead_letters: NewDeadLetters | None = None
 
@@ -73,6 +66,7 @@ class Live:
     """Measures on a thread of its own until the end of the `with` block.
 
     Args:
+        read_batches: Returns the newest micro-batches, oldest first.
         dead_letters_topic: Its records are counted.
         interval_s, idle_interval_s: While a page is open, and while none is.
     """
@@ -81,16 +75,20 @@ class Live:
         self,
         observer: Observer,
         *,
+        read_batches: Callable[[], Sequence[BatchProgress]] = tuple,
         dead_letters_topic: str = "",
         interval_s: float = _INTERVAL_S,
         idle_interval_s: float = _IDLE_INTERVAL_S,
     ) -> None:
         self._observer = observer
+        self._read_batches = read_batches
         self._dead_letters_topic = dead_letters_topic
         self._interval_s = interval_s
         self._idle_interval_s = idle_interval_s
         self._dead_letters: deque[tuple[float, int]] = deque()
-        self._samples: deque[Sample] = deque()
+        self._minutes = SampleTrack(window_s=WINDOW_S)
+        self._hour = SampleTrack(window_s=HOUR_S, step_s=STEP_S)
+        self._hour_batches = BatchTrack(window_s=HOUR_S, step_s=STEP_S)
         self._view = View()
         self._wanted_until_s = 0.0
         self._wanted = threading.Event()
@@ -108,13 +106,16 @@ class Live:
         kafka = self._observer.probe_kafka()
         seen = self._observer.measure(kafka)
         now_s = time.time()
-        before = self._samples[-1].seen.kafka if self._samples else kafka
-        sample = Sample(at_s=now_s, seen=seen, records=rates(before, kafka), metrics=_summed_metrics(seen))
-        self._samples.append(sample)
-        while self._samples[0].at_s < now_s - WINDOW_S:
-            self._samples.popleft()
+        sample = Sample(at_s=now_s, seen=seen, metrics=_summed_metrics(seen))
+        self._minutes.add(sample)
+        self._hour.add(replace(sample, seen=replace(seen, processes=())))
+        self._hour_batches.add(self._read_batches())
         self._view = View(
-            samples=tuple(self._samples), found=tuple(findings(seen)), dead_letters=self._new_dead_letters(kafka, now_s)
+            samples=self._minutes.samples,
+            hour=self._hour.samples,
+            hour_batches=self._hour_batches.batches,
+            found=tuple(findings(seen)),
+            dead_letters=self._new_dead_letters(kafka, now_s),
         )
 
     def _new_dead_letters(self, kafka: KafkaStatus, now_s: float) -> NewDeadLetters | None:

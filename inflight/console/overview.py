@@ -10,9 +10,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from inflight.console.charts import RESEND_CAUSES, charts, resends, waiting
-from inflight.console.live import WINDOW_S, Live, View
+from inflight.console.live import HOUR_S, STEP_S, WINDOW_S, Live, View
 from inflight.console.page_queries import SESSIONS
-from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH
+from inflight.console.plots import BOTTOM, HEIGHT, LEFT, MAX_GAP_S, RIGHT, TOP, WIDTH
 from inflight.console.rendering import LIVE_MS, Pages
 from inflight.console.worker import QueryWorker
 from inflight.status.findings import Finding, Severity
@@ -20,9 +20,12 @@ from inflight.status.measurements import Measurements, SessionTotals, format_age
 from inflight.status.running import running
 from streaming.engine.progress import recent_progress
 
-_PROGRESS_BYTES: Final = 1 << 19
+PROGRESS_BYTES: Final = 1 << 19
+"""How much of the engine's progress file is read."""
 _LONG_IN_FLIGHT_S: Final = 300.0
 _OLD_S: Final = 60.0
+_HOUR: Final = "hour"
+_HOUR_GAP_S: Final = 3 * STEP_S
 _CONNECTED: Final = ("inflight_gateway_connections", "inflight_bridge_devices")
 
 
@@ -40,10 +43,14 @@ class Overview:
         self._data_dir = data_dir
 
     def show(self, request: Request) -> Response:
-        return self._pages.page(request, "overview.html", self._values(self._live.view(), time.time()), refresh_ms=LIVE_MS)
+        is_hour = request.query_params.get("last") == _HOUR
+        values = self._values(self._live.view(), time.time(), is_hour=is_hour)
+        return self._pages.page(request, "overview.html", values, refresh_ms=LIVE_MS)
 
-    def _values(self, view: View, now_s: float) -> dict[str, Any]:
-        batches = recent_progress(self._data_dir, limit_bytes=_PROGRESS_BYTES)
+    def _values(self, view: View, now_s: float, *, is_hour: bool) -> dict[str, Any]:
+        window_s, max_gap_s = (HOUR_S, _HOUR_GAP_S) if is_hour else (WINDOW_S, MAX_GAP_S)
+        samples = view.hour if is_hour else view.samples
+        batches = view.hour_batches if is_hour else recent_progress(self._data_dir, limit_bytes=PROGRESS_BYTES)
         newest, seen = view.newest, None if view.newest is None else view.newest.seen
         sessions = self._sessions(seen)
         return {
@@ -57,11 +64,13 @@ class Overview:
             "processes": [] if seen is None else running(seen),
             "connected": None if newest is None else _connected(newest.metrics, sessions),
             "waiting": None if seen is None else waiting(seen),
-            "resends": resends(batches, until_s=now_s),
+            "resends": resends(batches, until_s=now_s, window_s=window_s),
             "resend_causes": RESEND_CAUSES,
-            "window_min": round(WINDOW_S / 60),
-            "plots": charts(view.samples, batches, sessions, until_s=now_s),
-            "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
+            "is_hour": is_hour,
+            "step_s": round(STEP_S),
+            "window_min": round(window_s / 60),
+            "plots": charts(samples, batches, sessions, until_s=now_s, window_s=window_s, max_gap_s=max_gap_s),
+            "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
         }
 
     def _sessions(self, seen: Measurements | None) -> SessionTotals | None:

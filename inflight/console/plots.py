@@ -1,9 +1,12 @@
-"""Computes line plots of the last minutes as points and labels in units of an SVG, which the template draws."""
+"""Computes line plots as points and labels in units of an SVG, which the template draws."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Final, TypeAlias
+
+from streaming.history.times import shown_utc
 
 WIDTH: Final = 360
 HEIGHT: Final = 120
@@ -15,6 +18,10 @@ BOTTOM: Final = 100
 """Edges of the part with lines."""
 MAX_GAP_S: Final = 30.0
 """Points with a larger gap are not joined, because nothing was measured between them."""
+MAX_READINGS: Final = 100
+"""A plot has no more readings than this: they are narrow, and a page is fetched every two seconds."""
+MISSING: Final = "–"
+_DAY_S: Final = 86_400.0
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
 
 Points: TypeAlias = Sequence[tuple[float, float]]
@@ -36,6 +43,22 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """The values at one moment, for the part of the drawing that is nearest to it.
+
+    Attributes:
+        x, width: The part, in units of the drawing.
+        at_text: The moment, UTC.
+        values: (name of the line, value as text), in the order of the lines; `MISSING` for a line without a point there.
+    """
+
+    x: float
+    width: float
+    at_text: str
+    values: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Plot:
     """A plot; without lines it shows that nothing was measured.
 
@@ -48,6 +71,7 @@ class Plot:
     unit: str
     lines: tuple[Line, ...]
     marks: tuple[tuple[float, str], ...]
+    readings: tuple[Reading, ...]
     from_text: str
     to_text: str = "now"
 
@@ -60,9 +84,11 @@ def plot(
     shown = [(name, points) for name, points in kept if points]
     top = ceiling(max((value for _, points in shown for _, value in points), default=0.0))
 
+    def to_x(at_s: float) -> float:
+        return RIGHT - (RIGHT - LEFT) * (until_s - at_s) / window_s
+
     def to_point(at_s: float, value: float) -> str:
-        x = RIGHT - (RIGHT - LEFT) * (until_s - at_s) / window_s
-        return f"{x:.1f},{BOTTOM - (BOTTOM - TOP) * min(value, top) / top:.1f}"
+        return f"{to_x(at_s):.1f},{BOTTOM - (BOTTOM - TOP) * min(value, top) / top:.1f}"
 
     def segments(points: Points) -> tuple[str, ...]:
         found: list[list[str]] = []
@@ -75,13 +101,42 @@ def plot(
         # A polyline with one point would be invisible.
         return tuple(" ".join(piece if len(piece) > 1 else piece * 2) for piece in found)
 
+    def readings() -> Iterator[Reading]:
+        parts = _parts(shown, window_s / MAX_READINGS)
+        times = [at_s for at_s, _ in parts]
+        edges = [until_s - window_s, *((before + after) / 2 for before, after in pairwise(times)), until_s]
+        for (at_s, values), (left_s, right_s) in zip(parts, pairwise(edges), strict=bool(parts)):
+            x = to_x(max(left_s, at_s - max_gap_s / 2))
+            date, _, time = shown_utc(round(at_s) * 1_000).partition(".")[0].partition(" ")
+            yield Reading(
+                x=round(x, 1),
+                width=round(to_x(min(right_s, at_s + max_gap_s / 2)) - x, 1),
+                at_text=time if window_s < _DAY_S else f"{date} {time}",
+                values=tuple((name, short(values[name]) if name in values else MISSING) for name, _ in shown),
+            )
+
     return Plot(
         title=title,
         unit=unit,
         lines=tuple(Line(name=name, segments=segments(points), last=short(points[-1][1])) for name, points in shown),
         marks=tuple((BOTTOM - (BOTTOM - TOP) * share, short(top * share)) for share in (0.0, 0.5, 1.0)),
+        readings=tuple(readings()),
         from_text=f"{window_s / 60:.0f} min ago",
     )
+
+
+def _parts(series: Sequence[tuple[str, Points]], width_s: float) -> list[tuple[float, dict[str, float]]]:
+    """Returns (time of the last point, newest value of each line) for parts of at most `width_s`."""
+    found: list[tuple[float, dict[str, float]]] = []
+    began_s = -math.inf
+    for at_s, name, value in sorted((at_s, name, value) for name, points in series for at_s, value in points):
+        if at_s - began_s >= width_s:
+            began_s = at_s
+            found.append((at_s, {}))
+        values = found[-1][1]
+        values[name] = value
+        found[-1] = at_s, values
+    return found
 
 
 def ceiling(value: float) -> float:

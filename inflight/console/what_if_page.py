@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
-from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, WIDTH, Plot, plot
+from inflight.console.plots import BOTTOM, HEIGHT, LEFT, RIGHT, TOP, WIDTH, Plot, plot
 from inflight.console.rendering import Pages
 from streaming.history.times import shown_utc
 from streaming.what_if.answer import WhatIfAnswer, read_kept
@@ -48,7 +48,7 @@ class WhatIfPage:
                 "total": found.total(),
                 "left_out": {LeftOut[reason.upper()].value: clients for reason, clients in found.left_out.items()},
                 "plots": plots(kept.answer),
-                "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "bottom": BOTTOM},
+                "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
             }
         return self._pages.page(request, "what_if.html", values, refresh_ms=_REFRESH_MS)
 

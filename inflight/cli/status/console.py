@@ -1,6 +1,7 @@
 """Implements `console`."""
 
 import logging
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -29,10 +30,12 @@ def console(
     from inflight.console.app import console_app
     from inflight.console.history import History
     from inflight.console.live import Live
+    from inflight.console.overview import PROGRESS_BYTES
     from inflight.console.serving import serve
     from inflight.console.worker import QueryWorker
     from inflight.local.supervised_child import READY
     from inflight.status.observer import Observer
+    from streaming.engine.progress import recent_progress
     from streaming.settings import OFF
 
     settings = load_for_running_system(
@@ -44,8 +47,10 @@ def console(
     configure_logging(json=json_logs)
     # The page shows the state of Kafka every two seconds, so its client need not log it.
     logging.getLogger("kafka").setLevel(logging.CRITICAL)
+    read_batches = partial(recent_progress, settings.engine.data_dir, limit_bytes=PROGRESS_BYTES)
+    observer = Observer(settings, more_metrics or ())
     with (
-        Live(Observer(settings, more_metrics or ()), dead_letters_topic=settings.topics.dead_letters) as live,
+        Live(observer, read_batches=read_batches, dead_letters_topic=settings.topics.dead_letters) as live,
         QueryWorker() as worker,
     ):
         app = console_app(settings, live, worker, History(settings))

@@ -5,8 +5,9 @@ from pathlib import Path
 
 from inflight.console import charts as charts_module
 from inflight.console.charts import charts, waiting
-from inflight.console.live import Sample
+from inflight.console.live import WINDOW_S
 from inflight.console.plots import Plot
+from inflight.console.tracks import Sample
 from inflight.status.measurements import Measurements, TopicStatus
 from streaming.engine.progress import BatchProgress
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
@@ -20,7 +21,7 @@ def sample(ago_s: float, metrics: dict[str, float] | None = None, seen: Measurem
 
 
 def by_title(*samples: Sample, batches: tuple[BatchProgress, ...] = ()) -> dict[str, Plot]:
-    return {plot.title: plot for plot in charts(samples, batches, None, until_s=NOW_S)}
+    return {plot.title: plot for plot in charts(samples, batches, None, until_s=NOW_S, window_s=WINDOW_S)}
 
 
 def lines(plot: Plot) -> dict[str, str]:

@@ -1,6 +1,7 @@
 import os
+import re
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import msgspec
@@ -111,7 +112,7 @@ def test_what_was_sent_again_is_counted_by_its_cause(tmp_path: Path) -> None:
     text = page_of(WELL, tmp_path)
     assert facts(text)["resent, no answer"] == "7"
     assert facts(text)["resent, reconnect"] == "2"
-    assert "<span>whole</span> 0.7" in text
+    assert "<span>whole</span> <b>0.7</b>" in text
 
 
 def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
@@ -122,6 +123,28 @@ def test_texts_from_elsewhere_are_text(tmp_path: Path) -> None:
     text = page_of(seen, tmp_path)
     assert SCRIPT not in text
     assert text.count(ESCAPED) >= 3
+
+
+def test_a_plot_says_time_and_values_under_the_pointer(tmp_path: Path) -> None:
+    now = datetime.now(UTC)
+    write_progress(tmp_path, BatchProgress(batch_id=1, started=now.isoformat(), duration_ms=500, add_batch_ms=400))
+    (reading,) = re.findall(r'<rect class="reading"[^>]*><title>([^<]*whole[^<]*)</title>', page_of(WELL, tmp_path))
+    at_text, *values = reading.strip().split("\n")
+    assert re.fullmatch(r"\d\d:\d\d:\d\d UTC", at_text)
+    assert values == ["whole 0.5", "of these, work 0.4"], "in the order of the legend, which the script relies on"
+
+
+def test_the_first_page_can_show_the_last_hour(tmp_path: Path) -> None:
+    ago = (datetime.now(UTC) - timedelta(minutes=40)).isoformat()
+    batches = (BatchProgress(batch_id=1, started=ago, duration_ms=500, add_batch_ms=400, resends={"reconnect": 7}),)
+    live = Live(FakeObserver(WELL), read_batches=lambda: batches)
+    live.update()
+    client = browser(settings_of(tmp_path), live)
+    hour, minutes = client.get("/", params={"last": "hour"}).text, client.get("/").text
+    assert ("60 min ago" in hour, "<span>whole</span> <b>0.5</b>" in hour, facts(hour)["resent, reconnect"]) == (True, True, "7")
+    assert ("5 min ago" in minutes, "<span>whole</span>" in minutes, facts(minutes)["resent, reconnect"]) == (True, False, "0")
+    assert '<a href="/?last=hour" aria-current="true">Last hour</a>' in hour
+    assert '<a href="/" aria-current="true">Last 5 minutes</a>' in minutes
 
 
 def test_each_cell_of_the_first_page_names_its_column(tmp_path: Path) -> None:
