@@ -10,9 +10,9 @@ The health responses are JSON: `ok`, and `missing`, each with `what` and `action
 """
 
 import errno
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Final
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 import structlog
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from threading import Thread
     from wsgiref.simple_server import WSGIServer
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
+
+ProbeAddress: TypeAlias = tuple[str, int]
+"""Host and port of `serving_metrics`."""
 
 _STOP_TIMEOUT_S: Final = 5.0
 _log: Final = structlog.get_logger(__name__)
@@ -66,9 +69,33 @@ def serving_metrics(
     try:
         yield f" metrics={host}:{server.server_port}"
     finally:
-        server.shutdown()
-        server.server_close()
-        thread.join(_STOP_TIMEOUT_S)
+        _stop(server, thread)
+
+
+@contextmanager
+def serving_probes(addresses: Sequence[ProbeAddress], health: Health) -> Iterator[None]:
+    """Serves health, and the process's CPU, memory and files, for a process that cannot start yet, until the end of the block.
+
+    Args:
+        addresses: A port that nobody knows (0), or of which another process makes use, is left out.
+    """
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    with ExitStack() as serving:
+        for host, port in addresses:
+            if port <= 0:
+                continue
+            with suppress(OSError):
+                server, thread = start_http_server(port, host, registry)
+                serving.callback(_stop, server, thread)
+                server.set_app(with_health(make_wsgi_app(registry), health))
+        yield
+
+
+def _stop(server: "WSGIServer", thread: "Thread") -> None:
+    server.shutdown()
+    server.server_close()
+    thread.join(_STOP_TIMEOUT_S)
 
 
 def _started(host: str, port: int, registry: CollectorRegistry, *, may_move: bool) -> "tuple[WSGIServer, Thread]":

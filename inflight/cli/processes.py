@@ -150,7 +150,7 @@ def engine(
         signal.signal(number, interrupt)
     if not os.isatty(0):  # on a terminal SIGHUP means that the terminal was closed
         signal.signal(signal.SIGHUP, lambda *_: watch.ask())  # reads the configuration again
-    await_kafka(settings.kafka.bootstrap_servers)
+    await_kafka(settings.kafka.bootstrap_servers, probes=[(settings.metrics.host, settings.metrics.engine_port)])
     from inflight.local.spark_jars import spark_jars
     from streaming.engine.spark_launch import launch_engine_jvm
     from streaming.spark_internals.jvm_launch import under_spark_submit
@@ -235,7 +235,7 @@ def gateway(
     from inflight.cli.kafka_contact import await_kafka
     from inflight.cli.logs import configure_logging
     from inflight.local.errors import CannotListen
-    from inflight.local.gateway_processes import process_count
+    from inflight.local.gateway_processes import metrics_port, process_count
     from inflight.local.start_checks import gateway_faults
     from sinks.kafka.librdkafka import KafkaFailed
     from streaming.config.errors import KafkaUnreachable
@@ -243,10 +243,11 @@ def gateway(
     watch = watch_configuration(config, overrides)
     settings = load(config, overrides, checks=partial(gateway_faults, is_one_of_several=number is not None))
     configure_logging(json=json_logs, process=number)
-    count = process_count(settings)
-    await_kafka(settings.kafka.bootstrap_servers)
+    count = process_count(settings) if number is None else 1
+    ports = [metrics_port(settings.metrics.gateway_port, one) for one in range(number or 1, (number or 1) + count)]
+    await_kafka(settings.kafka.bootstrap_servers, probes=[(settings.metrics.host, port) for port in ports])
     try:
-        if number is None and count > 1:
+        if count > 1:
             _run_gateway_processes(settings, count, _repeated_options(config, overrides, json_logs=json_logs))
         else:
             _run_gateway(watch, settings, number)
@@ -378,7 +379,7 @@ def bridge(config: Config = None, overrides: Overrides = None, data_dir: DataDir
     everything = load_for_running_system(config, overrides, data_dir, checks=bridge_faults)
     settings, metrics = bridge_settings(everything), everything.metrics
     configure_logging(json=json_logs)
-    await_kafka(settings.bootstrap_servers)
+    await_kafka(settings.bootstrap_servers, probes=[(metrics.host, metrics.bridge_port)])
     counters, health = BridgeCounters(), LoopHealth()
 
     def ready() -> None:
@@ -424,7 +425,7 @@ def matcher(config: Config = None, overrides: Overrides = None, data_dir: DataDi
     # A gateway with this configuration has its name in the matchers' group.
     settings, metrics = replace(gateway_settings(everything), group_instance_id=None), everything.metrics
     configure_logging(json=json_logs)
-    await_kafka(settings.bootstrap_servers)
+    await_kafka(settings.bootstrap_servers, probes=[(metrics.host, metrics.matcher_port)])
     counters, health = MatcherCounters(), LoopHealth()
 
     def ready() -> None:

@@ -1,6 +1,10 @@
+import contextlib
+import json
 import socket
 import threading
 import time
+import urllib.error
+import urllib.request
 
 import pytest
 from typer.testing import CliRunner
@@ -64,3 +68,62 @@ def test_a_process_waits_for_kafka_and_says_so_once(capsys: pytest.CaptureFixtur
 def test_a_kafka_that_listens_is_no_error() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         require_kafka(f"127.0.0.1:{listener.getsockname()[1]}")
+
+
+def answer(port: int, path: str) -> tuple[int, dict[str, object]] | None:
+    """The answer of a process to a probe; None = nobody listens."""
+    with contextlib.suppress(ConnectionError, urllib.error.URLError):
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+    return None
+
+
+def test_a_process_that_waits_for_kafka_is_alive_and_not_ready() -> None:
+    kafka, probed = free_port(), free_port()
+    options = {"pause_s": 0.01, "probes": [("127.0.0.1", probed), ("127.0.0.1", 0), ("127.0.0.1", -1)]}
+    waiting = threading.Thread(target=await_kafka, args=(f"127.0.0.1:{kafka}",), kwargs=options)
+    waiting.start()
+    wait_until(lambda: answer(probed, "/healthz") is not None, "it answers probes")
+    assert answer(probed, "/healthz") == (200, {"ok": True, "missing": []})
+    status, found = answer(probed, "/readyz") or (0, {})
+    assert status == 503
+    assert f"Kafka at 127.0.0.1:{kafka} does not answer (127.0.0.1:{kafka}: Connection refused)" in str(found["missing"])
+    with socket.create_server(("127.0.0.1", kafka)):
+        waiting.join(10)
+    assert not waiting.is_alive()
+    assert answer(probed, "/healthz") is None, "the process takes the port for itself"
+
+
+@pytest.mark.parametrize(
+    ("command", "key"),
+    [
+        (["gateway", "--set", "gateway.port=0"], "gateway_port"),
+        (["gateway", "--set", "gateway.port=0", "--set", "gateway.processes=2"], "gateway_port"),
+        (["engine"], "engine_port"),
+        (["bridge"], "bridge_port"),
+        (["matcher", "--set", "routing.enabled=true"], "matcher_port"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ".join(value),
+)
+def test_each_process_answers_probes_while_it_waits(
+    command: list[str], key: str, tmp_path: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Waits(Exception): ...
+
+    probed: list[tuple[str, int]] = []
+
+    def await_nothing(servers: str, *, probes: list[tuple[str, int]]) -> None:
+        probed.extend(probes)
+        raise Waits
+
+    monkeypatch.setattr("inflight.cli.kafka_contact.await_kafka", await_nothing)
+    monkeypatch.setattr("inflight.cli.logs.configure_logging", lambda **_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    port = free_port()
+    options = ["--set", f"metrics.{key}={port}", "--set", f"engine.data_dir={tmp_path}"]
+    assert isinstance(RUNNER.invoke(app, [*command, *options]).exception, Waits)
+    count = 2 if "gateway.processes=2" in command else 1
+    assert probed == [("127.0.0.1", port + number) for number in range(count)]
