@@ -186,9 +186,11 @@ def replay(
 def _send(settings: "Settings", options: "ReplayOptions", found: "Iterator[ReplayLetter]", count: "ReplayCount") -> None:
     from rich.progress import Progress, TextColumn, TimeElapsedColumn
 
+    from inflight.cli.kafka_contact import require_kafka
     from streaming.history.replay import send_again
     from streaming.terminal import console
 
+    require_kafka(settings.kafka.bootstrap_servers)
     out = console(stderr=True)
     with Progress(TextColumn("{task.description}"), TimeElapsedColumn(), console=out, disable=not out.is_terminal) as bar:
         task = bar.add_task("reading the dead letters", total=None)

@@ -16,6 +16,13 @@ class NoArchive(InflightError):
         )
 
     @classmethod
+    def without_sessions(cls, checkpoint: str, reason: str) -> Self:
+        return cls(
+            f"there are no sessions in {checkpoint} ({reason}): give the data directory of the engine with --data-dir, or start "
+            "it; it makes its first checkpoint within seconds"
+        )
+
+    @classmethod
     def unreadable(cls, table: str, error: Exception) -> Self:
         return cls(f"the table {table} cannot be read here ({error}): ask it with your own Spark, or add --source kafka")
 

@@ -5,6 +5,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from streaming.engine.answers.asking import ask_engine
+from streaming.history.errors import NoArchive
+from streaming.spark_internals.locations import has_no_batch
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -55,6 +57,7 @@ class LiveSessions:
         answer: list[dict[str, Any]] | None = self.ask("rows", limit=_MANY)
         if answer is not None and len(answer) < _MANY:
             return sessions_table(answer)
+        self._require_checkpoint()
         why = "no engine answers on this data directory" if answer is None else f"there are {_MANY:,} sessions or more"
         say(f"{why}: Spark reads the sessions from the checkpoint, which takes a while", err=True)
         files = directory / "sessions"
@@ -83,7 +86,13 @@ class LiveSessions:
         settings = self._settings
         return ask_engine(settings.engine.data_dir, settings.sessions_checkpoint, question, timeout_s, **parameters)
 
+    def _require_checkpoint(self) -> None:
+        """Raises NoArchive at once if Spark, which takes seconds to start, would find nothing."""
+        if has_no_batch(location := self._settings.sessions_checkpoint):
+            raise NoArchive.without_sessions(location, "no engine answers here, and no micro-batch was completed")
+
     def _spark(self) -> "StoredSessions":
+        self._require_checkpoint()
         from streaming.history.stored_sessions import StoredSessions  # PySpark takes a second to import
 
         return StoredSessions(self._settings, self._jars())

@@ -47,10 +47,7 @@ class StoredSessions:
         try:
             return session_rows(self.spark, location, blobs=blobs)
         except SPARK_ERRORS as error:
-            raise NoArchive(
-                f"there are no sessions in {location} ({_first_line(error)}): give the data directory of the engine with "
-                "--data-dir, or start it; it makes its first checkpoint within seconds"
-            ) from error
+            raise NoArchive.without_sessions(location, _first_line(error)) from error
 
     def write(self, directory: Path) -> None:
         """Writes the rows of all sessions to a new directory, as Parquet."""

@@ -24,6 +24,18 @@ def local_path(location: str) -> Path:
     return Path(url.path if url.scheme else location)
 
 
+def has_no_batch(checkpoint: str) -> bool:
+    """Returns True for a checkpoint on a local path without a completed micro-batch. Of others, only Spark knows."""
+    if not is_local_path(checkpoint):
+        return False
+    try:
+        return not any(file.name.isdigit() for file in (local_path(checkpoint) / "commits").iterdir())
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+
+
 @cache
 def location_without_escapes(location: str) -> str:
     """Returns a name of a local checkpoint for Spark's state reader, which escapes spaces, quotes and the like twice.

@@ -9,6 +9,7 @@ from streaming.config.settings import Settings
 from streaming.history import live_sessions as module
 from streaming.history import stored_sessions
 from streaming.history.database import Database
+from streaming.history.errors import NoArchive
 from streaming.history.live_sessions import LiveSessions
 from streaming.history.session_relation import sessions_table
 from tests.support.stored_history import session
@@ -33,9 +34,13 @@ class Stored:
 
 
 @pytest.fixture
-def sessions(monkeypatch: pytest.MonkeyPatch) -> LiveSessions:
+def sessions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LiveSessions:
     monkeypatch.setattr(stored_sessions, "StoredSessions", Stored)
-    return LiveSessions(Settings(), lambda: None)  # type: ignore[arg-type,return-value]
+    settings = Settings(engine={"data_dir": tmp_path / "data"})
+    commits = Path(settings.sessions_checkpoint) / "commits"
+    commits.mkdir(parents=True)
+    (commits / "0").touch()
+    return LiveSessions(settings, lambda: None)  # type: ignore[arg-type,return-value]
 
 
 def names(sessions: LiveSessions, directory: Path) -> list[tuple[Any, ...]]:
@@ -66,3 +71,17 @@ def test_spark_reads_what_no_engine_tells_and_that_is_said(
     assert names(sessions, tmp_path) == [("a", 2026), ("b", None)]
     assert f"{why}" in (said := capsys.readouterr().err)
     assert "Spark reads the sessions from the checkpoint" in said
+
+
+def test_spark_is_not_started_for_a_checkpoint_without_sessions(tmp_path: Path) -> None:
+    started: list[object] = []
+    sessions = LiveSessions(Settings(engine={"data_dir": tmp_path}), lambda: started.append("Spark"))  # type: ignore[arg-type,return-value]
+    for ask in (
+        lambda: sessions.every(tmp_path),
+        sessions.quarantined,
+        lambda: sessions.client("c"),
+        lambda: sessions.longest(limit=1),
+    ):
+        with pytest.raises(NoArchive, match=f"there are no sessions in {tmp_path}/.* no micro-batch was completed"):
+            ask()
+    assert started == []
