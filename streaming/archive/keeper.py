@@ -4,6 +4,7 @@ Nothing is lost meanwhile: the records wait in Kafka for `topics.retention`.
 """
 
 import contextlib
+import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 FIRST_PAUSE_S: Final = 5.0
 LONGEST_PAUSE_S: Final = 300.0
 _POLL_S: Final = 0.5
+_BUSY_POLL_S: Final = 0.05
+_PATIENCE_S: Final = 10.0
 _CAUSE_CHARACTERS: Final = 600
 _log: Final = structlog.get_logger(__name__)
 
@@ -76,7 +79,14 @@ class ArchiveKeeper(BackgroundLoop):
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
         if self.query is not None:
             with contextlib.suppress(*SPARK_ERRORS):
-                self.query.stop()
+                self._stop(self.query)
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """Stops after the running micro-batch if that ends within ten seconds; otherwise the next start executes it again."""
+        before, deadline_s = self._batches(), time.monotonic() + _PATIENCE_S
+        while query.isActive and query.status["isTriggerActive"] and self._batches() == before and time.monotonic() < deadline_s:
+            time.sleep(_BUSY_POLL_S)
+        query.stop()
 
     def _watch(self, query: StreamingQuery) -> None:
         while not self._stopping.wait(_POLL_S):

@@ -1,5 +1,10 @@
 """Starts the Spark session of the engine (streaming/engine/spark_options.py has its settings)."""
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from pyspark.sql import SparkSession
 
 from streaming.config.settings import Settings
@@ -29,4 +34,18 @@ def spark_session(settings: SparkSettings, jars: SparkJars | None, *, stderr: in
     builder = SparkSession.builder.appName(settings.app_name)
     for name, value in options.items():
         builder = builder.config(name, value)
-    return builder.getOrCreate()
+    with _own_interrupts():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """Leaves Ctrl-C to this program. PySpark would cancel all jobs at once, so that running micro-batches fail instead of end."""
+    if threading.current_thread() is not threading.main_thread():  # only the main thread can change it, so PySpark does not
+        yield
+        return
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)

@@ -20,6 +20,8 @@ SPARK_ERRORS: Final = (PySparkException, Py4JError)
 
 _LOGS_OF_ERRORS: Final = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 """PySpark logs each error of a query as JSON with the stack of the JVM, and raises it too."""
+_LOG_OF_CALLBACKS: Final = "py4j.clientserver"
+"""Py4J logs what a function for `foreachBatch` raises, with its traceback. Spark makes it the error of the query too."""
 
 
 def connect_jvm() -> None:
@@ -31,6 +33,7 @@ def connect_jvm() -> None:
     SparkContext._ensure_initialized(gateway=gateway)
     for name in _LOGS_OF_ERRORS:
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL)
+    logging.getLogger(_LOG_OF_CALLBACKS).setLevel(logging.CRITICAL)
 
 
 def end_jvm(timeout_s: float) -> None:

@@ -16,6 +16,7 @@ class FakeQuery:
         self._error = error
         self.isActive = error is None
         self.lastProgress = None
+        self.status = {"isTriggerActive": False}
         self.stopped = False
 
     def exception(self) -> Any:
@@ -66,3 +67,27 @@ def test_switched_off_it_starts_nothing() -> None:
     with keeper(start, enabled=False) as kept:
         kept.start()
         assert kept.query is None
+
+
+def test_a_running_micro_batch_ends_before_the_query_is_stopped() -> None:
+    asked = 0
+
+    class Busy(FakeQuery):
+        @property
+        def status(self) -> dict[str, bool]:
+            nonlocal asked
+            asked += 1
+            return {"isTriggerActive": asked < 3}
+
+        @status.setter
+        def status(self, value: dict[str, bool]) -> None: ...
+
+        def stop(self) -> None:
+            assert asked == 3, "a micro-batch runs"
+            super().stop()
+
+    query = Busy(None)
+    with keeper(lambda *_: query) as kept:
+        kept.start()
+        wait_until(lambda: kept.query is query, "the query runs")
+    assert query.stopped
