@@ -124,7 +124,7 @@ def engine(
     from inflight.local.start_checks import engine_faults
 
     watch = watch_configuration(config, overrides, data_dir)
-    settings = load(config, overrides, data_dir, checks=engine_faults)
+    settings = load(config, overrides, data_dir, checks=partial(engine_faults, is_standby=standby))
     configure_logging(json=json_logs)
     stop = threading.Event()
     is_ready = False

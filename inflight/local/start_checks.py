@@ -49,10 +49,15 @@ def up_faults(settings: Settings, *, kafka_port: int) -> Faults:
     yield from port_faults([*ports, (("console", "port"), console.host, console.port), (KAFKA_PORT, _LOOPBACK, kafka_port)])
 
 
-def engine_faults(settings: Settings) -> Faults:
-    """Checks everything for `inflight engine`."""
+def engine_faults(settings: Settings, *, is_standby: bool = False) -> Faults:
+    """Checks everything for `inflight engine`.
+
+    Args:
+        is_standby: It moves from a metrics port that is taken.
+    """
     yield from engine_directory_faults(settings)
-    yield from port_faults(_metrics_ports(settings, "engine_port"))
+    if not is_standby:
+        yield from port_faults(_metrics_ports(settings, "engine_port"))
 
 
 def gateway_faults(settings: Settings, *, is_one_of_several: bool) -> Faults:

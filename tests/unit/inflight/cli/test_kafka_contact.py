@@ -127,3 +127,19 @@ def test_each_process_answers_probes_while_it_waits(
     assert isinstance(RUNNER.invoke(app, [*command, *options]).exception, Waits)
     count = 2 if "gateway.processes=2" in command else 1
     assert probed == [("127.0.0.1", port + number) for number in range(count)]
+
+
+def test_a_standby_starts_although_its_metrics_port_is_taken(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Waits(Exception): ...
+
+    def await_nothing(servers: str, *, probes: list[tuple[str, int]]) -> None:
+        raise Waits
+
+    monkeypatch.setattr("inflight.cli.kafka_contact.await_kafka", await_nothing)
+    monkeypatch.setattr("inflight.cli.logs.configure_logging", lambda **_: None)
+    monkeypatch.setattr("signal.signal", lambda *_: None)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        options = ["--set", f"metrics.engine_port={port}", "--set", f"engine.data_dir={tmp_path}"]
+        assert isinstance(RUNNER.invoke(app, ["engine", "--standby", *options]).exception, Waits)
+        assert "Address already in use" in str(RUNNER.invoke(app, ["engine", *options]).exception)
