@@ -29,6 +29,13 @@ COMMANDS = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _logging_of_this_process_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command of a process of its own configures the logs for good; later tests of this one look at theirs."""
+    for module in ("logs", "send_display"):
+        monkeypatch.setattr(f"inflight.cli.{module}.configure_logging", lambda **_: None)
+
+
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_a_command_without_kafka_says_within_seconds_where_it_looked(command: tuple[str, ...], tmp_path: object) -> None:
     server = f"127.0.0.1:{free_port()}"
