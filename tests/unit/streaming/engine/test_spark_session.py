@@ -11,7 +11,9 @@ from streaming.engine.spark_options import SparkSettings
 
 
 def test_ctrl_c_stays_with_the_program_that_starts_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    builder = SimpleNamespace(appName=lambda name: builder, getOrCreate=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
+    builder: SimpleNamespace = SimpleNamespace(
+        appName=lambda name: builder, getOrCreate=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)
+    )
     monkeypatch.setattr(module, "SparkSession", SimpleNamespace(builder=builder))
     monkeypatch.setattr(module, "launch_spark_jvm", lambda *_, **__: {})
     monkeypatch.setattr(module, "connect_jvm", lambda: None)

@@ -36,7 +36,7 @@ class Stored:
 @pytest.fixture
 def sessions(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> LiveSessions:
     monkeypatch.setattr(stored_sessions, "StoredSessions", Stored)
-    settings = Settings(engine={"data_dir": tmp_path / "data"})
+    settings = Settings(engine={"data_dir": tmp_path / "data"})  # type: ignore[arg-type]
     commits = Path(settings.sessions_checkpoint) / "commits"
     commits.mkdir(parents=True)
     (commits / "0").touch()
