@@ -38,15 +38,15 @@ def with_arguments(target: Any, name: str, **changed: Any) -> Change:
 
 def answered_at_once(patch: pytest.MonkeyPatch) -> None:
     """SUBACK waits for the event only."""
-    original = append_queue.AppendQueue.add
+    original = append_queue.AppendQueue.add_change
 
-    def add(self: append_queue.AppendQueue, append: append_queue.Append) -> None:
-        second, append.second = append.second, None
+    def add_change(self: append_queue.AppendQueue, append: append_queue.Append) -> None:
         original(self, append)
-        if second is not None:
-            original(self, second)
+        assert append.answer is not None
+        append.answer.unconfirmed -= 1
+        self._awaiting_list[-1] = append_queue.Answer(b"")
 
-    patch.setattr(append_queue.AppendQueue, "add", add)
+    patch.setattr(append_queue.AppendQueue, "add_change", add_change)
 
 
 def at_the_end(change: Callable[[Activation], None]) -> Change:
