@@ -88,6 +88,8 @@ limits = st.builds(
     crash_limit=st.sampled_from([-1, 1, 3, 20]),
     max_mqueue_len=st.sampled_from([0, 3, 3, 1_000]),
     max_mqueue_bytes=st.sampled_from([0, 40, 1_000_000]),
+    max_backlog_bytes=st.sampled_from([0, 60, 1 << 26]),
+    progress_timeout_ms=st.sampled_from([1_000, 30_000]),
     overflow=st.sampled_from(Overflow),
     mqueue_store_qos0=st.booleans(),
     max_awaiting_rel=st.sampled_from([0, 2, 100]),
@@ -446,9 +448,13 @@ class SessionModel(RuleBasedStateMachine):
         if limits.max_mqueue_len:
             # A message that was refused by the device returns to its place, whatever the limit.
             fresh = [delivery for delivery in waiting if delivery.first_sent_ms is None]
-            assert len(fresh) <= limits.max_mqueue_len
+            max_bytes = limits.max_mqueue_bytes
+            if self.session.keeps_up:
+                max_bytes = max_bytes and max(max_bytes, limits.max_backlog_bytes)
+            else:
+                assert len(fresh) <= limits.max_mqueue_len
             size_bytes = sum(delivery.size_bytes for delivery in fresh)
-            assert not limits.max_mqueue_bytes or size_bytes <= limits.max_mqueue_bytes or len(fresh) == 1
+            assert not max_bytes or size_bytes <= max_bytes or len(fresh) == 1
         if self.session.connection is not None:
             if outbound.tokens(self.now_ms) != 0:
                 assert not any(delivery.qos == QoS.AT_MOST_ONCE for delivery in waiting), "QoS 0 waits for a slot"
