@@ -16,6 +16,8 @@ from streaming.config.errors import KafkaUnreachable
 from tests.support.waiting import wait_until
 
 RUNNER = CliRunner()
+PROBED_HOST = "127.0.0.2"
+"""An address of this machine at which no other test listens: they take free ports of 127.0.0.1 at the same time."""
 COMMANDS = (
     ("topics",),
     ("client", "c"),
@@ -81,7 +83,7 @@ def answer(port: int, path: str) -> tuple[int, dict[str, object]] | None:
     """The answer of a process to a probe; None = nobody listens."""
     with contextlib.suppress(ConnectionError, urllib.error.URLError):
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as response:
+            with urllib.request.urlopen(f"http://{PROBED_HOST}:{port}{path}", timeout=5) as response:
                 return response.status, json.load(response)
         except urllib.error.HTTPError as error:
             return error.code, json.load(error)
@@ -90,7 +92,7 @@ def answer(port: int, path: str) -> tuple[int, dict[str, object]] | None:
 
 def test_a_process_that_waits_for_kafka_is_alive_and_not_ready() -> None:
     kafka, probed = free_port(), free_port()
-    options = {"pause_s": 0.01, "probes": [("127.0.0.1", probed), ("127.0.0.1", 0), ("127.0.0.1", -1)]}
+    options = {"pause_s": 0.01, "probes": [(PROBED_HOST, probed), (PROBED_HOST, 0), (PROBED_HOST, -1)]}
     waiting = threading.Thread(target=await_kafka, args=(f"127.0.0.1:{kafka}",), kwargs=options)
     waiting.start()
     wait_until(lambda: answer(probed, "/healthz") is not None, "it answers probes")
