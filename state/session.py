@@ -272,7 +272,6 @@ class Session:
             # only if the session waits for the confirmation that it is over, or if the client died on a message.
             case PubAckReceived() | PubRecReceived() | PubCompReceived():
                 if (connection := self._current_connection(event.connection_id)) is not None:
-                    self._progressed(activation)
                     self._apply_to_connection(connection, event, activation)
                 elif self._is_of_this_session(event.connection_id):
                     acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
@@ -290,14 +289,6 @@ class Session:
                     grants.closed(connection, activation)
             case _:
                 assert_never(event)
-
-    def _progressed(self, activation: Activation) -> None:
-        """Lets the limit of a client that keeps up hold (state/outbound/backlog.py)."""
-        backlog = self.outbound.backlog
-        kept_up = backlog.keeps_up
-        backlog.progressed(activation.now_ms, self.settings)
-        if not kept_up:
-            self.outbound.apply_limits()
 
     def _confirm_close(self, event: ClientDisconnected | ConnectionLost, activation: Activation) -> None:
         """Restarts the session expiry at the end of a connection that the session itself had closed [MQTT-3.1.2-23]."""
@@ -431,7 +422,7 @@ class Session:
         with_routing = self.settings.routing
         self.connection, activation.presence.gateway = connection, event.gateway
         self.outbound.window.limit = connection.send_quota
-        self._progressed(activation)
+        self.outbound.progressed(activation.now_ms)
         activation.record(Transition.CONNECTED, detail=f"MQTT {PROTOCOL_NAMES.get(event.protocol_version, '3.1.1')}")
         activation.add(
             AcceptConnection(

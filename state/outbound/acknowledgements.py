@@ -53,6 +53,7 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
         case OutboundAction.PROTOCOL_ERROR:
             raise ProtocolViolation(f"{cause.name} for packet id {packet_id}, which is {entry.phase.name}")
         case OutboundAction.COMPLETE:
+            outbound.progressed(activation.now_ms)
             activation.acknowledged += 1
             activation.acknowledged_bytes += entry.delivery.size_bytes
             outbound.slot_freed(connection, activation.now_ms)
@@ -66,6 +67,8 @@ def acknowledge(outbound: SessionOutbound, event: PublishAnswer, connection: Ses
             handle_refusal(outbound, entry, event, activation)
         case _:
             assert action in (OutboundAction.RELEASE, OutboundAction.ANSWER_PUBREL)
+            if action is OutboundAction.RELEASE:
+                outbound.progressed(activation.now_ms)
             _received(entry, event, activation)
             if not (isinstance(event, PubRecReceived) and event.pubrel_sent):
                 activation.pubrel(connection, packet_id, entry.delivery.message.message_id)

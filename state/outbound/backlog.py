@@ -2,9 +2,10 @@
 
 1. A client *keeps up* while it is connected and acknowledges: its queue may have `max_backlog_bytes`, whatever its length. For a
    client that is away or stands still `max_mqueue_len` and `max_mqueue_bytes` hold.
-2. It stands still when it has not acknowledged anything for `progress_timeout` while it had something to acknowledge. A client
-   that goes away has the same time to come back. Then one more look has to say the same after `_CONFIRMED_MS`: after
-   a standstill of the engine its acknowledgements may be in the log behind the messages that are read first.
+2. It stands still when no acknowledgement has advanced an exchange for `progress_timeout` while there was something to
+   acknowledge. A message that it refuses and gets again is not advanced. A client that goes away has the same time to come back.
+   Then one more look has to say the same after `_CONFIRMED_MS`: after a standstill of the engine its acknowledgements may be in
+   the log behind the messages that are read first.
 3. What is above the lower limit then is dropped as by a full queue, and not before a gateway that may be sending it has stopped.
 4. The gateway *leads* while it sends the messages of a busy client by the fast path: the session has just read `leads_from`
    FastSent. Then the session leaves to it what it may be sending. A copy of the session's would break the chain of offers, and
@@ -53,7 +54,7 @@ class Backlog:
         return self.keeps_up or self.lead_until_ms > 0 or self.told_progress
 
     def progressed(self, now_ms: int, settings: SessionSettings) -> None:
-        """Notes that the client has connected, has acknowledged something, or has nothing to acknowledge."""
+        """Notes progress: see rule 2, and a connected client without a queue makes it in each activation."""
         if settings.max_backlog_bytes:
             self.keeps_up_until_ms, self.is_doubted = now_ms + settings.progress_timeout_ms, False
 

@@ -158,6 +158,16 @@ class SessionOutbound:
             queue.max_len = UNLIMITED_LEN
             queue.max_bytes = settings.max_mqueue_bytes and max(settings.max_backlog_bytes, settings.max_mqueue_bytes)
 
+    def progressed(self, now_ms: int) -> None:
+        """Notes that the client has connected, or that an acknowledgement has advanced an exchange.
+
+        An acknowledgement that changes nothing is no progress: a client could send it without end.
+        """
+        kept_up = self.backlog.keeps_up
+        self.backlog.progressed(now_ms, self.settings)
+        if not kept_up:
+            self.apply_limits()
+
     def leaves_to_gateway(self, position: Position | None, connection: SessionConnection, now_ms: int) -> bool:
         """Returns True if the gateway leads, and may be sending the message at this position (backlog.py, rule 4)."""
         return self.backlog.leaves_to_gateway(position, connection, now_ms, unacknowledged=len(self.window))

@@ -56,6 +56,7 @@ def handle_refusal(
         time_ms=refused_ms,
     )
     if is_permanent:
+        outbound.progressed(activation.now_ms)
         detail = f"the client refused it with reason code 0x{reason_code:02X}" + (f": {reason}" if reason else "")
         activation.finish(
             delivery,

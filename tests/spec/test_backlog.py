@@ -136,3 +136,25 @@ def test_the_queue_of_an_ended_session_has_the_small_limit() -> None:
     with s.micro_batch():
         s.submit(*"abcd")
     assert s.queued == ["c", "d"]
+
+
+def test_an_acknowledgement_that_changes_nothing_is_no_progress() -> None:
+    s = busy(retry_interval_ms=3_600_000).submit(*"abcd").later(PROGRESS_S - 1).puback(99)
+    assert s.after(CONFIRMED_S + 2).queued == ["c", "d"]
+
+
+def test_a_repeated_pubrec_is_no_progress_and_the_first_one_is() -> None:
+    for repeated, still in ((False, False), (True, True)):
+        s = busy(retry_interval_ms=3_600_000, await_rel_timeout_ms=86_400_000)
+        s.puback(1).submit("two", qos=2).submit(*"abcd")
+        if repeated:
+            s.pubrec(2)
+        s.later(PROGRESS_S - 1).pubrec(2)
+        assert (len(s.after(PROGRESS_S - 1).queued) == 2) is still
+
+
+@pytest.mark.parametrize(("reason_code", "still"), [(0x97, True), (0x99, False)])
+def test_a_refusal_is_progress_if_it_ends_the_message(reason_code: int, still: bool) -> None:
+    s = Scenario(max_inflight=1, max_mqueue_len=2, max_mqueue_bytes=20, max_backlog_bytes=1_000, retry_interval_ms=3_600_000)
+    s.connect(version=5).submit("on-the-wire").submit(*"abcd").later(PROGRESS_S - 1).puback(1, reason_code=reason_code)
+    assert (len(s.after(CONFIRMED_S + 2).queued) <= 2) is still
