@@ -30,7 +30,19 @@ class MessageQueue:
         passed_over: How often in a row each waiting priority was passed over.
     """
 
-    __slots__ = ("_by_key", "_length", "_levels", "_qos0", "_repeated", "max_bytes", "max_len", "passed_over", "size_bytes")
+    __slots__ = (
+        "_by_key",
+        "_highest",
+        "_is_in_log_order",
+        "_length",
+        "_levels",
+        "_qos0",
+        "_repeated",
+        "max_bytes",
+        "max_len",
+        "passed_over",
+        "size_bytes",
+    )
 
     def __init__(self, *, max_len: int, max_bytes: int) -> None:
         self.max_len = max_len
@@ -41,6 +53,13 @@ class MessageQueue:
         self._by_key: dict[bytes, list[Delivery]] = {}
         self._repeated = 0
         self._length = 0
+        self._highest: dict[int, int] = {}
+        """The highest offset that was appended, by partition."""
+        self._is_in_log_order = True
+        """Messages of a partition wait in the order of their offsets, unless one has taken the place of another.
+
+        A message that has waited for its client's CONNECT is appended behind later ones, which ends the order.
+        """
         self._qos0 = 0
 
     def __len__(self) -> int:
@@ -52,6 +71,10 @@ class MessageQueue:
             yield from self._levels[priority]
 
     def append(self, delivery: Delivery) -> None:
+        if (position := delivery.position) is not None:
+            highest = self._highest.get(position.partition, -1)
+            self._is_in_log_order &= position.offset > highest
+            self._highest[position.partition] = max(highest, position.offset)
         self._level(delivery).append(delivery)
         self._update_totals(delivery, 1)
 
@@ -83,8 +106,7 @@ class MessageQueue:
                     continue
                 if waiting.offset <= offset and not delivery.attempts:
                     return True
-                # Unless one has the place of another (collapsing.py), or is back in its place, they are in the order of offsets.
-                if waiting.offset > offset and not self._by_key:
+                if waiting.offset > offset and self._is_in_log_order and not self._by_key:
                     break
         return False
 
@@ -229,6 +251,9 @@ class MessageQueue:
 
     def _update_totals(self, delivery: Delivery, sign: int) -> None:
         self._length += sign
+        if not self._length:
+            self._is_in_log_order = True
+            self._highest.clear()
         self.size_bytes += sign * delivery.size_bytes
         if delivery.qos == QoS.AT_MOST_ONCE:
             self._qos0 += sign

@@ -331,3 +331,10 @@ def test_a_message_of_another_partition_in_the_queue_is_not_missing() -> None:
     s = opened(max_inflight=1).submit("slot", at=at(1)).submit("other", at=at(5, 2)).submit("returned")
     s.fast_sent("a", Y, at=at(2), previous=1)
     assert s.packet_ids == [2, Y]
+
+
+def test_a_missing_message_is_found_behind_a_later_one() -> None:
+    """One that has waited for its client's CONNECT stands in the queue behind messages that came later."""
+    s = opened(max_inflight=1).submit("slot", at=at(1)).submit("later", at=at(5)).submit("earlier", at=at(3))
+    s.fast_sent("later", Y, at=at(5), previous=3)
+    assert (s.packet_ids, s.queued) == ([2], ["later", "earlier"]), "the append of 3 has failed"
