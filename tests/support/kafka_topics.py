@@ -1,7 +1,7 @@
 """Topics of Kafka, as tests make and read them."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -95,6 +95,8 @@ def create_topics(bootstrap_servers: str, *names: str, partitions: int = 1, **co
         topic = {"num_partitions": partitions, "replication_factor": 1, "configs": wanted}
         if missing := set(names) - set(admin.list_topics()):
             admin.create_topics(dict.fromkeys(sorted(missing), topic), wait_for_metadata=True)
+            with closing(KafkaConsumer(bootstrap_servers=bootstrap_servers)) as consumer:  # it asks until all leaders answer
+                consumer.end_offsets([TopicPartition(name, number) for name in sorted(missing) for number in range(partitions)])
     finally:
         admin.close()
 
