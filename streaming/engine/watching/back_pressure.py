@@ -107,7 +107,7 @@ class BackPressure:
         self._new_checkpoint: bool | None = None
         self._started = False
         self._written: tuple[bool, bool] | None = None
-        """Whether backends have to wait, and whether only clients that catch up are the reason; None = nothing is written."""
+        """The verdict in the topic: backends wait, and only clients that catch up are the reason. None = there is none."""
         self._since_ms: int | None = None
         """When backends began to have to wait; None = they need not."""
         self._not_before_ms = 0

@@ -13,7 +13,7 @@ from streaming.engine.data_file import DataFile
 from streaming.engine.progress import BatchProgress
 
 QUIET_S: Final = 300.0
-"""So long after the newest drop they are over, and a later one begins a new count."""
+"""The count ends when nothing was dropped for this long. A later drop begins a new one."""
 EXAMPLES: Final = 3
 _log: Final = structlog.get_logger(__name__)
 

@@ -168,7 +168,7 @@ def test_the_servers_topics_need_a_filter_that_names_them(up: SharedUp) -> None:
 
 
 def test_a_message_that_is_too_large_for_one_member_reaches_another(up: SharedUp, backend: Backend) -> None:
-    """Without a key the choice depends on the message, so both members are chosen."""
+    """The choice depends on the message if it has no key, so both members are chosen."""
     at_most_100 = bytes((MAXIMUM_PACKET_SIZE,)) + (100).to_bytes(4, "big")
     with (
         WireDevice(up.mqtt, "size-small", 5, expiry_s=None, properties=at_most_100) as small,

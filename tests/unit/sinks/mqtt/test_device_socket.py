@@ -360,7 +360,7 @@ async def test_answers_that_are_confirmed_together_are_written_together() -> Non
 
 @pytest.mark.parametrize(("unsent_bytes", "is_closed"), [(0, False), (10_000, True)])
 async def test_offers_are_forgotten_before_a_connection_is_closed_for_memory(unsent_bytes: int, is_closed: bool) -> None:
-    """Unless they are less than half of what it holds."""
+    """A connection whose offers are less than half of what it holds is closed: forgetting them would not help."""
     with Host() as host:
         socket, transport = host.socket()
         socket.data_received(connect())

@@ -156,7 +156,7 @@ def test_a_token_is_verified_by_the_key_that_it_names() -> None:
 
 
 def test_a_token_that_no_key_fits_may_be_signed_with_a_new_one() -> None:
-    """Without a `kid` too: the issuer may have added a key that has signed it."""
+    """The issuer may have added the key that has signed it, also if the token has no `kid`."""
     new = ec.generate_private_key(ec.SECP256R1())
     tokens = Tokens(LoginSettings(), lambda: (TokenKey(KEY.public_key(), "a"),), clock_s=lambda: NOW_S)
     assert "no key of the issuer fits kid 'd'" in refused(
