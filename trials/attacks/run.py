@@ -148,7 +148,7 @@ def _attack(name: str, size: int, seconds: float, up: UpProcess) -> tuple[float,
     """
     host, port = up.mqtt
     options = ["--host", host, "--port", str(port), "--kafka", up.kafka, "--size", str(size), "--seconds", str(seconds)]
-    command = bound_to_parent([sys.executable, "-m", "trials.attacks.attackers", name, *options], nice=_NICE)
+    command = bound_to_parent(["nice", "-n", str(_NICE), sys.executable, "-m", "trials.attacks.attackers", name, *options])
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == f"{READY}\n".encode(), f"the attacker {name} has not started"
