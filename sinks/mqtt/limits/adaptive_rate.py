@@ -20,7 +20,7 @@ from typing import Final
 from sinks.mqtt.limits.settings import DeviceLimits
 
 SMALLEST_SHARE: Final = 1 / 64
-LIGHT_USE: Final = 1 / 2
+LIGHT_USE: Final = 1 / 4
 _FALLS: Final = 0.5
 _RISES: Final = 1.01
 """Each 50 ms: the share doubles in three and a half seconds. Slowly, because devices wait whenever it has grown too far."""

@@ -94,14 +94,14 @@ def test_0_turns_the_limiter_off() -> None:
     assert step(limiter, 1.0, loop_lag_ms=2.0) == 0.5
 
 
-def test_a_light_use_of_the_rates_is_not_slowed_down_below_a_half() -> None:
+def test_a_light_use_of_the_rates_is_not_slowed_down_below_a_quarter() -> None:
     limiter = limiter_for(20)
     for _ in range(8):
         step(limiter, 1.0, loop_lag_ms=21.0)
-    assert (limiter.share, limiter.packet_share) == (1 / 64, 1 / 2)
-    limiter.used(0.8)
+    assert (limiter.share, limiter.packet_share) == (1 / 64, 1 / 4)
+    limiter.used(0.4)
     step(limiter, 1.0, loop_lag_ms=21.0)
     assert limiter.packet_share == 1 / 64
     for _ in range(10):
         step(limiter, 1.0, loop_lag_ms=21.0)
-    assert limiter.packet_share == 1 / 2, "0.48 of one device's rates in the last second"
+    assert limiter.packet_share == 1 / 4, "0.24 of one device's rates in the last second"
