@@ -21,11 +21,12 @@ class SessionFastPath:
     """Records what the gateway of a connection may send before the session has read it (protocol.md, section 7).
 
     Attributes:
-        opened_after: `after` of the first grant since the path was last closed; None = no grant yet.
+        opened_after: `after` of the first grant since the path was last closed. The gateway may be sending what is behind it.
+            None = no grant yet.
         adopted: The highest offset of a FastSent of this connection that was read, in the partition of `opened_after`; -1 = none.
         since_grant: Number of FastSent read since the last grant.
         digests_sent: Number of message-id digests sent since the last grant that carried all of them.
-        has_route: Routers know the connection.
+        has_route: Routers know the connection. That is so from the first grant on.
         over_limit: The queue is above its limits because the fence forbids dropping.
     """
 
@@ -36,6 +37,11 @@ class SessionFastPath:
     digests_sent: int = 0
     has_route: bool = False
     over_limit: bool = False
+
+    @property
+    def is_ungranted(self) -> bool:
+        """Says that the path of a new session is open, and that there was no grant (grants.py, rule 5)."""
+        return self.state is PathState.OPEN and not self.has_route
 
 
 @dataclass(slots=True, kw_only=True)
@@ -109,5 +115,6 @@ class SessionConnection:
         if fence is None or position is None:
             return False
         opened_after = fence.opened_after
-        assert opened_after is not None, "an open path was opened by a grant"
+        if opened_after is None:
+            return True  # of a new session, and no FastSent was read
         return position.partition == opened_after.partition and position.offset > opened_after.offset

@@ -231,11 +231,14 @@ class FastSent(Value, frozen=True, tag=12):
     """The gateway accepted an offer. It writes the message once this record is in the log (protocol.md, 7).
 
     Attributes:
-        previous: The offset that the grant and the messages sent under it had reached before this message.
+        previous: The offset that the grant and the messages sent under it had reached before this message. Without a grant: the
+            offset of the last message that was sent like this one; -1 = it is the first.
         packet_id: Of the fast path's half; 0 at QoS 0.
         message: The message as the session would have read it.
         explicit_id: As in MessageSubmitted.
         sent_ms: Time by the gateway's clock.
+        is_granted: False = a routed message of a new session, which needs no grant (state/outbound/fast_path/grants.py, rule 5).
+            Earlier messages of the client may be unread.
     """
 
     connection_id: int
@@ -247,6 +250,7 @@ class FastSent(Value, frozen=True, tag=12):
     sent_ms: int
     explicit_id: bool = False
     logged_ms: int = 0
+    is_granted: bool = True
 
 
 class FastPathClosed(Value, frozen=True, tag=13):

@@ -420,6 +420,8 @@ class Session:
         subscriptions, list_id = self.outbound.subscriptions, self.outbound.routing.list_id
         topic_filters = subscriptions.topic_filters(self.settings.max_subscription_bytes)
         with_routing = self.settings.routing
+        if not session_present:
+            grants.session_began(self.outbound, connection)
         self.connection, activation.presence.gateway = connection, event.gateway
         self.outbound.window.limit = connection.send_quota
         self.outbound.progressed(activation.now_ms)

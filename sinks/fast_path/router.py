@@ -31,7 +31,7 @@ from sinks.kafka.group_consumer import GroupConsumer, MemberFenced, PartitionsAs
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
 from state.commands import CommandBatch, OfferPublish
-from state.model import ClientId
+from state.model import ClientId, numbered_partition
 from state.records.commands import encode_command_batch
 from state.records.routes import Route
 
@@ -67,6 +67,9 @@ class Router(Protocol):
     """Reads messages, and offers them."""
 
     def start(self, listener: OfferListener) -> None: ...
+
+    def read_to(self) -> dict[int, int]:
+        """Returns the highest offset that was read of each partition that this process reads. On any thread."""
 
     async def close(self, timeout_s: float) -> None: ...
 
@@ -123,6 +126,12 @@ class KafkaRouter:
         self._loop = asyncio.get_running_loop()
         self._route_reader.start()
         self._thread.start()
+
+    def read_to(self) -> dict[int, int]:
+        generation = self._routes.generation
+        if generation is None:
+            return {}
+        return {numbered_partition(partition, generation): offset for partition, offset in self._memory.read_to().items()}
 
     async def close(self, timeout_s: float) -> None:
         self._stopping.set()

@@ -45,6 +45,10 @@ class RouterMemory:
     def revoked(self, partition: int) -> None:
         self._partitions.pop(partition, None)
 
+    def read_to(self) -> dict[int, int]:
+        """Returns the highest offset that was read of each partition. On any thread."""
+        return {partition: known.last for partition, known in self._partitions.copy().items()}
+
     def previous(self, partition: int, key: bytes, offset: int) -> int:
         """Records that a message of this client was read at `offset`.
 

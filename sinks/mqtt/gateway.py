@@ -6,7 +6,7 @@ One event loop, no task per connection: asyncio protocols (device_socket.py), an
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -64,6 +64,7 @@ class Gateway(CommandHost[DeviceSocket]):
         tables: Those of routing.
         look_up: Brings them up to the log, and answers on the loop whether they are.
         waits: Returns True if publications with this key wait for a recipient that is connected and behind.
+        read_to: Returns up to where the router of this process has read, by partition.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Gateway(CommandHost[DeviceSocket]):
         tables: KnownTables = NO_TABLES,
         look_up: Callable[[Callable[[bool], None]], None] = lambda answer: answer(False),
         waits: Callable[[bytes], bool] = lambda key: False,
+        read_to: Callable[[], Mapping[int, int]] = dict,
     ) -> None:
         holder = f"gateway {settings.host}:{settings.port}"
         topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
@@ -90,6 +92,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self._tables = tables
         self._look_up = look_up
         self._waits = waits
+        self._read_to = read_to
         self._topics = {
             AppendTopic.EVENTS: settings.events_topic,
             AppendTopic.UPLINK: settings.uplink_topic,
@@ -202,6 +205,7 @@ class Gateway(CommandHost[DeviceSocket]):
             is_late=is_late,
             tables=self._tables,
             gateway=self.name,
+            read_to=self._read_to(),
         )
 
     def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None:

@@ -161,6 +161,7 @@ async def run_gateway(
                 tables=RoutingView(settings.routing, matcher.tables, matcher.has_tables, lambda: clock_ns() // 1_000_000),
                 look_up=lookups.ask,
                 waits=waits,
+                read_to=dict if router is None else router.read_to,
             )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()

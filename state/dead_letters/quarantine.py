@@ -219,7 +219,7 @@ def receive(
             if isinstance(event, FastSent):
                 positions = _positions(held, client_id)
                 if positions.is_beyond(event.position):
-                    positions.adopt(event.position)
+                    positions.adopt(event.position, is_granted=event.is_granted)
                     held = _with_positions(held, positions)
                     event = msgspec.structs.replace(event, previous=-1)  # _would_adopt has compared it with what is handled now
             known = any(event.connection_id == kept.connection_id for kept in held.events)
@@ -330,7 +330,7 @@ def _would_adopt(held: Quarantine, event: FastSent, client_id: ClientId) -> bool
     if not session.outbound.positions.is_beyond(event.position):
         return True  # the session may have it in window or queue
     positions = _positions(held, client_id)
-    return positions.is_beyond(event.position) and positions.handled_in(event.position.partition) >= event.previous
+    return positions.is_beyond(event.position) and not positions.is_missing(Position(event.position.partition, event.previous))
 
 
 def _missed_events(held: Quarantine, session: Session) -> Iterable[Event]:

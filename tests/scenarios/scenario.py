@@ -289,6 +289,7 @@ class Scenario:
         sent_ms: int | None = None,
         explicit_id: bool = False,
         logged_ms: int = 0,
+        is_granted: bool = True,
         **fields: Any,
     ) -> Self:
         """The gateway has taken an offer. qos: with which it sends; the message's own is among the fields."""
@@ -303,6 +304,7 @@ class Scenario:
                 message=message(name, **given),
                 sent_ms=self.now_ms if sent_ms is None else sent_ms,
                 explicit_id=explicit_id,
+                is_granted=is_granted,
                 logged_ms=logged_ms,
             )
         )

@@ -316,6 +316,8 @@ class WireConnection:
         if handshake.expected is None and not self._say_accepted(handshake.connack(accept), Phase.CONNECTED):
             return
         self.phase = Phase.CONNECTED
+        if self._device is not None and not accept.session_present:
+            self._begin_fast_path(self._device)
         handshake.deadline_ms, handshake.accepted_expiry_s = None, accept.session_expiry_interval_s
         if handshake.has_marked and not accept.session_expiry_interval_s:
             self._records.add(handshake.end_of_mark())
@@ -335,10 +337,19 @@ class WireConnection:
         self._device = AcceptedDevice(
             self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms, self.buffered
         )
+        if not accept.session_present and not (self.phase is Phase.ANSWERED and handshake.claim):
+            self._begin_fast_path(self._device)
         self._rates.parts.session_filters = accept.max_subscriptions
         self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
         self._deadlines.begin(handshake.connect.keep_alive_s, settings.device_limits.max_keep_alive_s, now_ms)
         self._work_off(now_ms)
+
+    def _begin_fast_path(self, device: AcceptedDevice) -> None:
+        """Begins to send what is routed to a new session. One that was claimed to be new may refuse that until it has accepted."""
+        registration, settings = self._handshake.registration, self.settings
+        has_rate = settings.session_of(registration.client_id).max_send_rate
+        if settings.routing.enabled and settings.fast_path.enabled and not has_rate:
+            device.fast_path.begin(registration.read_to)
 
     # --- from the engine and from routers ---------------------------------------------------------------------------------------
 

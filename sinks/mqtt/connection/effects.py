@@ -1,5 +1,7 @@
 """The result of a call into a connection: everything that the connection wants done."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -80,6 +82,7 @@ class Registration(NamedTuple):
         is_late: the CONNECT came in a while before it was read; its device may have connected elsewhere since.
         tables: those of routing in this process.
         gateway: name of this process, for people.
+        read_to: up to where the router of this process had read `inflight.messages`, by partition.
     """
 
     connection_id: int
@@ -91,3 +94,4 @@ class Registration(NamedTuple):
     is_late: bool = False
     tables: KnownTables = NO_TABLES
     gateway: str = ""
+    read_to: Mapping[int, int] = MappingProxyType({})

@@ -17,13 +17,17 @@
 7. A routed message names the list of subscriptions that matched it. If that is the connection's own list, its QoS holds. If the
    own list is newer, and of the same connection, its filters decide. Else, or if no filter of it matches, the session decides,
    which knows when it began.
+8. The connection that begins a session needs no grant for what is routed by its own list: none of that is older (`begin`). The
+   chain goes on over other messages of the client, which are left to the session. A grant is needed again behind one that the
+   session closes.
 
 Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -46,6 +50,7 @@ from state.records.scheduling import DELIVER_AT
 MAX_RESUBSCRIBED: Final = 1_000
 """Topic filters that a device may change on one connection, because each has to be remembered; beyond, it has no fast path."""
 _MOST_UNADOPTED: Final = 32_768
+_NOT_BEGUN: Final[Mapping[int, int]] = MappingProxyType({})
 _COPIES: Final = frozenset((CC, BCC))
 
 
@@ -54,6 +59,8 @@ class OfferRefusal(StrEnum):
 
     PARTITION = "partition"
     """The grant is for another one."""
+    NO_GRANT = "no_grant"
+    """The session is new, and the message does not come by the subscriptions of this connection."""
     PRESSURE = "pressure"
     BURST = "burst"
     """It would be held, and the router has more to read than it can."""
@@ -105,10 +112,17 @@ class Chain:
             known of the partition. An offer is the next one only if its router knows of no message between this and it.
         broken_at: the offset of an offer that was refused, or of a message above `after` that the session has sent first. What
             follows is the session's, until it says that it has handled that one. None = the chain is not broken.
+        known_to: without a grant (rule 8): the offset up to which every message of the connection's own list was taken here, or
+            handled by the session. None = a grant is needed.
+        left_at: the highest offset of a message up to `known_to` that may be left to the session.
+        taken_at: the highest offset that was taken; -1 = none was.
     """
 
     after: int = -1
     broken_at: int | None = None
+    known_to: int | None = None
+    left_at: int = -1
+    taken_at: int = -1
 
     def hold(self, previous: int) -> OfferHold | None:
         """Why an offer above `after` is not the next one."""
@@ -116,15 +130,34 @@ class Chain:
             return OfferHold.BROKEN
         return None if previous <= self.after else OfferHold.GAP
 
+    def needs_no_grant(self, previous: int) -> bool:
+        """Returns True if an offer above `last` is the next one of the connection's own list, if it is one of that."""
+        return self.known_to is not None and self.broken_at is None and previous <= self.known_to
+
     @property
     def last(self) -> int:
         """Returns the highest offset of which no offer is accepted."""
-        return self.after if self.broken_at is None else max(self.after, self.broken_at)
+        return self.reached if self.broken_at is None else max(self.reached, self.broken_at)
 
-    def take(self, offset: int) -> int:
-        """Returns `after` as it was before."""
-        previous, self.after = self.after, offset
+    @property
+    def reached(self) -> int:
+        """Returns the highest offset that was taken, handled or left to the session."""
+        return self.after if self.known_to is None else max(self.after, self.known_to)
+
+    def take(self, offset: int, *, is_granted: bool) -> int:
+        """Returns `previous` of FastSent."""
+        if is_granted:
+            previous, self.after = self.after, offset
+        else:
+            previous = self.taken_at
+        self.taken_at = offset
+        if self.known_to is not None:
+            self.known_to = offset
         return previous
+
+    def leave(self, offset: int) -> None:
+        """This message is the session's, and the chain of the connection's own list goes on behind it."""
+        self.known_to = self.left_at = offset
 
     def break_at(self, offset: int) -> None:
         """This message goes by the slow path."""
@@ -135,6 +168,10 @@ class Chain:
         if self.broken_at is not None and self.broken_at <= offset:
             self.broken_at = None
         self.after = max(self.after, offset)
+        if self.known_to is not None:
+            if self.left_at <= offset:  # what lies between was taken here
+                self.after = max(self.after, self.known_to)
+            self.known_to = max(self.known_to, self.after)
 
 
 class TakenOffer(msgspec.Struct, frozen=True):
@@ -183,6 +220,8 @@ class WireFastPath:
     _partition: int = -1
     _queued_to: int = -1
     """The field of the same name in the newest OpenFastPath."""
+    _read_to: Mapping[int, int] = field(default_factory=lambda: _NOT_BEGUN)
+    """Where the chains of the connection's own list begin, by partition; empty = a grant has come, or is needed."""
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
@@ -198,6 +237,22 @@ class WireFastPath:
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
+    def begin(self, read_to: Mapping[int, int]) -> None:
+        """Begins without a grant: the connection has begun a session.
+
+        Args:
+            read_to: By partition, an offset below that of any message that the connection's own list can match.
+        """
+        if self._read_to is _NOT_BEGUN and not self._chains:
+            self._read_to = read_to
+
+    def _chain_of(self, partition: int) -> Chain | None:
+        """Returns None if nothing is known of the partition."""
+        chain = self._chains.get(partition)
+        if chain is None and (read_to := self._read_to.get(partition)) is not None:
+            chain = self._chains[partition] = Chain(known_to=read_to, left_at=read_to)
+        return chain
+
     def open(self, grant: OpenFastPath, now_ms: int) -> tuple[int, int]:
         """Opens the path, or renews the grant. Then call `take_next`.
 
@@ -205,7 +260,10 @@ class WireFastPath:
             How many messages the session has read since, and the time from taking them to this, together, in ms.
         """
         partition, offset = grant.after
-        chain = self._chains.setdefault(partition, Chain())
+        chain = self._chain_of(partition)
+        if chain is None:
+            chain = self._chains[partition] = Chain()
+        self._read_to = _NOT_BEGUN
         chain.handled(offset)
         self.held.forget(partition, chain.last)
         self._awaits_slot = False
@@ -233,7 +291,9 @@ class WireFastPath:
         return len(adopted), sum(now_ms - self._taken.pop(taken).taken_ms for taken in adopted)
 
     def close(self) -> None:
-        self._is_open = False
+        self._is_open, self._read_to = False, _NOT_BEGUN
+        for chain in self._chains.values():
+            chain.known_to = None
 
     def was_taken(self, publish: SendPublish) -> bool:
         """A PUBLISH of the session is a second copy of what was taken here. If not, the chain breaks at a first transmission."""
@@ -245,8 +305,8 @@ class WireFastPath:
         if publish.dup:
             return False
         self.held.forget(*position)
-        chain = self._chains.get(position.partition)
-        if chain is not None and position.offset > chain.after:
+        chain = self._chain_of(position.partition)
+        if chain is not None and position.offset > chain.reached:
             chain.break_at(position.offset)
         return False
 
@@ -276,22 +336,31 @@ class WireFastPath:
         """Returns what an offer would lead to now. Safe on any thread."""
         if len(self._resubscribed) > MAX_RESUBSCRIBED:
             return FastPathState.CLOSED
-        if not self._is_open or self.held.offers or self._chains[self._partition].broken_at is not None:
+        if self.held.offers or self._is_broken:
             return FastPathState.HOLDING
         return FastPathState.OPEN
 
     @property
+    def _is_broken(self) -> bool:
+        """Returns True if no next message would be taken before there is a grant. Safe on any thread."""
+        if self._is_open:
+            return self._chains[self._partition].broken_at is not None
+        return not self._read_to or any(chain.broken_at is not None for chain in tuple(self._chains.values()))
+
+    @property
     def needs_session(self) -> bool:
         """Returns True if the next message waits for a grant. One that only waits for a slot or for Kafka does not."""
-        if not self._is_open or len(self._resubscribed) > MAX_RESUBSCRIBED:
+        if len(self._resubscribed) > MAX_RESUBSCRIBED or self._is_broken:
             return True
-        chain, offers = self._chains[self._partition], self.held.offers
-        return chain.broken_at is not None or (bool(offers) and chain.hold(offers[0].previous) is not None)
+        offers = self.held.offers
+        return bool(offers) and self._hold_of_chain(offers[0]) is not None
 
     @property
     def may_wait_for_session(self) -> bool:
         """Returns False if no message waits for what the session does next: each is taken here, or will be."""
-        return self.needs_session or (not self.held.offers and self._chains[self._partition].after < self._queued_to)
+        if self.needs_session:
+            return True
+        return self._is_open and not self.held.offers and self._chains[self._partition].after < self._queued_to
 
     def offer(
         self, offer: OfferPublish, under_pressure: bool, is_unconfirmed: bool, wall_ms: int, now_ms: int
@@ -309,7 +378,7 @@ class WireFastPath:
         partition, offset = offer.position
         if self._is_open and partition != self._partition:
             return OfferRefusal.PARTITION
-        chain = self._chains.get(partition)
+        chain = self._chain_of(partition)
         held = self.held
         if (chain is not None and offset <= chain.last) or held.is_known(offer):
             return False
@@ -337,18 +406,28 @@ class WireFastPath:
 
     def _decide(self, offer: OfferPublish, is_unconfirmed: bool, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold:
         """Decides about an offer before which none is held."""
-        partition, offset = offer.position
-        if not self._is_open or partition != self._partition:
-            return OfferHold.CLOSED
-        chain = self._chains[partition]
-        hold = chain.hold(offer.previous) or self._hold(is_unconfirmed)
+        hold = self._hold_of_chain(offer) or self._hold(is_unconfirmed)
         if hold is not None:
             return hold
-        taken = self._take(offer, chain, now_ms + self._wall_ahead_ms, now_ms)
+        partition, offset = offer.position
+        chain = self._chains[partition]
+        is_granted = self._is_open and offer.previous <= chain.after
+        taken = self._take(offer, chain, is_granted, now_ms + self._wall_ahead_ms, now_ms)
         self._awaits_slot = taken is OfferHold.WAITING
-        if isinstance(taken, OfferRefusal):
+        if taken is OfferRefusal.NO_GRANT:
+            chain.leave(offset)
+        elif isinstance(taken, OfferRefusal):
             chain.break_at(offset)
         return taken
+
+    def _hold_of_chain(self, offer: OfferPublish) -> OfferHold | None:
+        """Why an offer is not the next one of its partition."""
+        chain = self._chain_of(offer.position.partition)
+        if chain is not None and chain.needs_no_grant(offer.previous):
+            return None
+        if chain is None or not self._is_open or offer.position.partition != self._partition:
+            return OfferHold.CLOSED
+        return chain.hold(offer.previous)
 
     def _hold(self, is_unconfirmed: bool) -> OfferHold | None:
         """Returns the reason to hold any offer now, or None if the message decides."""
@@ -360,7 +439,9 @@ class WireFastPath:
             return OfferHold.WAITING
         return OfferHold.UNADOPTED if len(self._taken) >= _MOST_UNADOPTED else None
 
-    def _take(self, offer: OfferPublish, chain: Chain, wall_ms: int, now_ms: int) -> TakenOffer | OfferRefusal | OfferHold:
+    def _take(
+        self, offer: OfferPublish, chain: Chain, is_granted: bool, wall_ms: int, now_ms: int
+    ) -> TakenOffer | OfferRefusal | OfferHold:
         settings, outbox = self.settings, self.outbox
         if len(offer.payload) > settings.fast_path.max_payload_bytes:
             return OfferRefusal.SIZE
@@ -375,6 +456,8 @@ class WireFastPath:
         if not isinstance(event, MessageSubmitted):  # a cancellation too is the session's
             return OfferRefusal.INVALID
         message, digest = event.message, message_digest(event.message.message_id) if event.explicit_id else None
+        if not is_granted and (message.routing is None or message.routing.connection_id != self.connection_id):
+            return OfferRefusal.NO_GRANT
         if (refusal := _judge(message, wall_ms)) is not None:
             return refusal
         is_queued = offer.position.offset <= self._queued_to
@@ -415,12 +498,13 @@ class WireFastPath:
         sent = FastSent(
             connection_id=self.connection_id,
             position=offer.position,
-            previous=chain.take(offer.position.offset),
+            previous=chain.take(offer.position.offset, is_granted=is_granted),
             packet_id=packet_id,
             qos=qos,
             message=message,
             sent_ms=wall_ms,
             explicit_id=event.explicit_id,
+            is_granted=is_granted,
         )
         return TakenOffer(publish, sent)
 

@@ -1,7 +1,8 @@
 """Adopts messages that a gateway has sent by the fast path: FastSent enters them into the session.
 
 1. A FastSent behind a missing one is ignored. The append of the missing one has failed, so the gateway has written neither
-   message. Both come from `inflight.messages`. It is missing if it is not handled, or waits in the queue.
+   message. Both come from `inflight.messages`. It is missing if it is not handled, or waits in the queue. Under a grant that is
+   said of all messages up to `previous`, without one of the message at `previous` alone.
 2. A message that is not handled yet enters the window as sent, with the packet id and QoS of the FastSent. It is ignored when it
    is read later.
 3. A message that the session read first and has in its window keeps its place, and continues under that id and QoS. One from the
@@ -54,8 +55,12 @@ def adopt(outbound: SessionOutbound, event: FastSent, connection: SessionConnect
 
 
 def _is_behind_missing(outbound: SessionOutbound, event: FastSent) -> bool:
-    partition, previous = event.position.partition, event.previous
-    return previous > outbound.positions.handled_in(partition) or outbound.queue.has_unsent_up_to(Position(partition, previous))
+    previous = Position(event.position.partition, event.previous)
+    if outbound.positions.is_missing(previous):
+        return True
+    if event.is_granted:
+        return outbound.queue.has_unsent_up_to(previous)
+    return outbound.queue.at(previous) is not None
 
 
 def _note_for_grant(
@@ -67,6 +72,8 @@ def _note_for_grant(
     if connection is not None:
         outbound.backlog.note_fast_sent(activation)
     path = None if connection is None else connection.fast_path
+    if path is not None and path.is_ungranted and path.opened_after is None:
+        path.opened_after = Position(event.position.partition, -1)
     if path is not None and path.opened_after is not None and path.opened_after.partition == event.position.partition:
         path.adopted = max(path.adopted, event.position.offset)
         path.since_grant += 1
@@ -75,8 +82,9 @@ def _note_for_grant(
 def _adopt_new(outbound: SessionOutbound, event: FastSent, connection: SessionConnection | None, activation: Activation) -> None:
     _check_id(outbound, event)
     message = event.message
-    outbound.positions.adopt(event.position)
-    activation.fast_path.handled.add(event.position)
+    outbound.positions.adopt(event.position, is_granted=event.is_granted)
+    if event.is_granted:
+        activation.fast_path.handled.add(event.position)
     if event.explicit_id and not outbound.recent_ids.contains(message.message_id):
         outbound.recent_ids.remember(message.message_id)
     if message.routing is not None:

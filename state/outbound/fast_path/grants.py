@@ -14,6 +14,10 @@ The path of a connection is closed, open or closing. The last step of an activat
  4. It closes when rule 1 or 2 no longer holds, when something waits for the fence, when the queue is over its limits, or when
     messages come from another partition.
 
+ 5. The connection that begins a session has an open path from the beginning, without a grant. Its gateway sends what is routed to
+    the subscriptions of this very connection: nothing that is routed by them is older. Messages that name the client, and those
+    of an earlier session, are left to the session. The first grant comes when a message was handled.
+
 The fence: what a gateway may be sending does not expire, is not dropped and not given up (`SessionConnection.may_be_sending`).
 The session does it when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
 """
@@ -47,11 +51,19 @@ def was_adopted(outbound: SessionOutbound, position: Position | None, activation
     """
     if position is None:
         return False
-    if outbound.positions.mark_read(position):
+    is_beyond = outbound.positions.is_beyond(position)
+    is_new = outbound.positions.mark_read(position)
+    if is_new or is_beyond:
         activation.fast_path.has_handled = True
         activation.fast_path.handled.add(position)
-        return False
-    return True
+    return not is_new
+
+
+def session_began(outbound: SessionOutbound, connection: SessionConnection) -> None:
+    """Opens the path of the connection that has begun a session (rule 5)."""
+    settings, path = outbound.settings, connection.fast_path
+    if path is not None and settings.routing and settings.fast_path and outbound.rate is None:
+        path.state = PathState.OPEN
 
 
 def begin_of_activation(outbound: SessionOutbound, activation: Activation) -> None:
@@ -87,11 +99,11 @@ def end_of_activation(outbound: SessionOutbound, connection: SessionConnection |
     path = None if connection is None else connection.fast_path
     if connection is None or path is None or path.state is PathState.CLOSING:
         return
-    after = _grantable(outbound, path, activation)
-    if path.state is PathState.CLOSED:
-        if after is not None:
+    may_open, after = _may_open(outbound, path, activation), outbound.positions.settled
+    if path.state is PathState.CLOSED or (path.is_ungranted and may_open):
+        if may_open and after is not None:
             _open(outbound, connection, path, after, activation)
-    elif path.opened_after is None or after is None or after.partition != path.opened_after.partition:
+    elif not may_open or after is None or path.opened_after is None or after.partition != path.opened_after.partition:
         path.state = PathState.CLOSING
         activation.add(
             CloseFastPath(
@@ -118,28 +130,24 @@ def _settle(outbound: SessionOutbound, activation: Activation) -> None:
         changes.has_handled |= positions.settled != before
 
 
-def _grantable(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> Position | None:
-    """Returns `after` of a grant; None = no grant is possible (rules 1 and 2)."""
-    after = outbound.positions.settled
-    if after is None or not outbound.settings.fast_path or outbound.blocked(activation.now_ms):
-        return None
-    if outbound.rate is not None:
-        return None
-    if outbound.queue and (path.over_limit or outbound.queue.has_keys or not _is_first_of_queue(outbound, after)):
-        return None
+def _may_open(outbound: SessionOutbound, path: SessionFastPath, activation: Activation) -> bool:
+    """Applies rules 1 and 2, all but that there has to be a position."""
+    if not outbound.settings.fast_path or outbound.rate is not None or outbound.blocked(activation.now_ms):
+        return False
+    if outbound.queue and (path.over_limit or outbound.queue.has_keys or not _is_first_of_queue(outbound)):
+        return False
     if activation.fast_path.waits_for_fence or len(outbound.positions.unread) > MAX_UNREAD:
-        return None
+        return False
     if path.state is PathState.CLOSED or activation.fast_path.subscriptions_changed:
         subscriptions = outbound.subscriptions
-        if len(subscriptions.encoded()) > MAX_SUBSCRIPTION_BYTES or len(subscriptions) > MAX_SUBSCRIPTIONS:
-            return None
-    return after
+        return len(subscriptions.encoded()) <= MAX_SUBSCRIPTION_BYTES and len(subscriptions) <= MAX_SUBSCRIPTIONS
+    return True
 
 
-def _is_first_of_queue(outbound: SessionOutbound, after: Position) -> bool:
-    """Returns True if the queue has exactly the handled messages beyond `after`. So none of them was ever sent."""
-    latest = outbound.positions.latest
-    return latest is not None and all(
+def _is_first_of_queue(outbound: SessionOutbound) -> bool:
+    """Returns True if the queue has exactly the handled messages beyond `settled`. So none of them was ever sent."""
+    after, latest = outbound.positions.settled, outbound.positions.latest
+    return after is not None and latest is not None and all(
         delivery.position is not None
         and delivery.position.partition == after.partition == latest.partition
         and delivery.position.offset > after.offset
@@ -152,7 +160,11 @@ def _open(
 ) -> None:
     if path.opened_after is not None and path.opened_after.partition != after.partition:
         path.adopted = -1
-    path.state, path.opened_after = PathState.OPEN, after
+    if not path.is_ungranted:
+        path.opened_after = after
+    elif path.opened_after is None:
+        path.opened_after = Position(after.partition, -1)
+    path.state = PathState.OPEN
     if not path.has_route:
         path.has_route = True
         activation.add(SetRoute(connection_id=connection.connection_id, partition=connection.partition))

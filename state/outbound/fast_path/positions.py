@@ -54,14 +54,25 @@ class Positions:
                 partition, offset = position
                 self.unread = {kept: None for kept in self.unread if kept.partition != partition or kept.offset > offset}
             if adopted:
+                if self.is_beyond(position):  # it was adopted without a grant
+                    self._raise_to(position)
                 return False
         self._raise_to(position)
         return True
 
-    def adopt(self, position: Position) -> None:
-        """Marks a message as adopted from FastSent before it was read."""
-        self._raise_to(position)
+    def adopt(self, position: Position, *, is_granted: bool) -> None:
+        """Marks a message as adopted from FastSent before it was read.
+
+        Args:
+            is_granted: All earlier messages of the partition were handled. Without a grant some may be unread.
+        """
+        if is_granted:
+            self._raise_to(position)
         self.unread[position] = None
+
+    def is_missing(self, previous: Position) -> bool:
+        """Returns True if the message before one of FastSent is not known. An offset of -1 stands for no message."""
+        return previous.offset > self.handled_in(previous.partition) and previous not in self.unread
 
     def forget_recreated(self, generation: int) -> None:
         """Forgets unread messages of a topic that was deleted and created again: nobody will ever read them.

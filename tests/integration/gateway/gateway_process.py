@@ -35,7 +35,6 @@ from state.events import DeadlineReached, Event
 from state.records.commands import encode_command_batch
 from state.records.events import decode_events
 from state.session import Session
-from state.settings import SessionSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest
 from tests.support.waiting import DEADLINE_S, until, wait_until
 
@@ -149,7 +148,7 @@ class SessionsOnKafka(EngineOnKafka):
             self._activate(client_id, its_events, now_ms)
 
     def _activate(self, client_id: str, events: list[Event], now_ms: int) -> None:
-        session = self.sessions.setdefault(client_id, Session(client_id=client_id, settings=SessionSettings()))
+        session = self.sessions.setdefault(client_id, Session(client_id=client_id, settings=self.settings.session_of(client_id)))
         for command in session.handle_all(events, now_ms=now_ms):
             if isinstance(command, GatewayCommand):
                 value = encode_command_batch(CommandBatch(client_id=client_id, commands=(command,)))

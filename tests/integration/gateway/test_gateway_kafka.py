@@ -127,8 +127,8 @@ def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: Gatew
             wait_until(lambda: list(session.inbound.awaiting_rel.entries) == [7], "the session knows the publication")
 
 
-def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: GatewaySettings) -> None:
-    """Each gateway says of the session what the log says, and the session finds it true."""
+def with_routing(settings: GatewaySettings) -> GatewaySettings:
+    """Adds topics of routing, where an engine has been before."""
     servers, name = settings.bootstrap_servers, settings.uplink_topic.removesuffix(".uplink")
     topics = {kind: f"{name}.{kind}-of-sessions" for kind in ("subscriptions", "retained", "publications", "leases")}
     create_topics(servers, *topics.values(), partitions=2, message_timestamp_type="LogAppendTime")
@@ -140,9 +140,37 @@ def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: 
         messages_topic=settings.fast_path.messages_topic,
         **{f"{kind}_topic": topic for kind, topic in topics.items()},
     )
-    settings = replace(settings, leases_topic=leases, routing=routing)
     with KafkaProducer(bootstrap_servers=servers) as producer:
-        producer.send(routing.subscriptions_topic, key=ALL_MARKED, value=encode_mark(0)).get(DEADLINE_S)  # as an engine has done
+        producer.send(routing.subscriptions_topic, key=ALL_MARKED, value=encode_mark(0)).get(DEADLINE_S)
+    return replace(settings, leases_topic=leases, routing=routing, session=replace(settings.session, routing=True))
+
+
+def test_what_a_new_client_subscribes_to_reaches_it_without_an_engine(settings: GatewaySettings) -> None:
+    """The first message, and those behind it; the session adopts them when there is an engine."""
+    settings, counters = with_routing(settings), MatcherCounters()
+    with running(settings, counters) as gateway, gateway.socket() as subscriber, gateway.socket() as publisher:
+        wait_until(lambda: counters.partitions_owned > 0, "the gateway has its tables")
+        for device, client_id in ((subscriber, "new-subscriber"), (publisher, "new-publisher")):
+            device.send(connect(flags=0x02, keep_alive_s=0, payload=text(client_id)))
+            device.expect("20020000")
+        subscriber.send(packet(0x82, b"\x00\x05", text("first/t"), b"\x02"))
+        subscriber.expect("9003000502")
+        for packet_id, payload in ((6, b"one"), (7, b"two")):
+            publisher.send(publish("first/t", payload, first_byte=0x32, packet_id=packet_id))
+            publisher.expect(bytes((0x40, 2, 0, packet_id)))
+        subscriber.expect(publish("first/t", b"one", first_byte=0x32, packet_id=0x8000))
+        subscriber.expect(publish("first/t", b"two", first_byte=0x32, packet_id=0x8001))
+        with SessionsOnKafka(settings) as engine:
+            wait_until(lambda: "new-subscriber" in engine.sessions, "the session has begun")
+            session = engine.sessions["new-subscriber"]
+            wait_until(lambda: session.summary().inflight == 2, "the session has both messages")
+            subscriber.send("40028000 40028001")
+            wait_until(lambda: session.summary().inflight == 0, "the session has both acknowledgements")
+
+
+def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: GatewaySettings) -> None:
+    """Each gateway says of the session what the log says, and the session finds it true."""
+    settings = with_routing(settings)
     one, other = MatcherCounters(), MatcherCounters()
     with running(settings, one) as first, running(settings, other) as second:
         wait_until(lambda: min(one.partitions_owned, other.partitions_owned) > 0, "both gateways have their tables")

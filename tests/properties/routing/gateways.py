@@ -1,6 +1,6 @@
 """The gateways of one client, and a router of all clients."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, cast
 
 from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers
@@ -28,13 +28,15 @@ class RoutingGateways(Gateways):
             fast_path=FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES), routing=ROUTING, session=shared.scenario.session
         )
         super().__init__(shared, cast(Any, log), log.client_id, settings)
+        self.read_to: Callable[[], Mapping[int, int]] = dict
         self._views = [
             RoutingView(ROUTING, matcher, lambda matcher=matcher: matcher.is_complete, lambda: 0) for matcher in matchers
         ]
 
     def register(self, connection: SimulatedConnection, request: Register) -> Registration:
         registration = super().register(connection, request)
-        return registration._replace(tables=self._views[self.process_of(connection)], knows_settings=True)
+        tables = self._views[self.process_of(connection)]
+        return registration._replace(tables=tables, knows_settings=True, read_to=self.read_to())
 
     def process_of(self, connection: SimulatedConnection) -> int:
         return self.connections.index(connection) % len(self._views)
@@ -74,6 +76,9 @@ class Router:
             yield Step(40, "the router reads", self.read)
         if self._shared.faults_left:
             yield Step(1, "the router is revoked", self._revoke)
+
+    def read_to(self) -> dict[int, int]:
+        return self._memory.read_to()
 
     def assign(self) -> None:
         """Assigns the partition; the router reads from its end."""

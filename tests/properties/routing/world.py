@@ -49,6 +49,8 @@ class RoutingWorld:
             for client in clients
         }
         self.router = Router(self.shared, self.kafka, self.gateways)
+        for gateways in self.gateways.values():
+            gateways.read_to = self.router.read_to
         for matcher in self.matchers:
             matcher.listener = lambda client_id, process: self.gateways[client_id].lower_list_read(process)
         if scenario.begins_open:

@@ -81,3 +81,12 @@ def test_there_is_never_a_message_of_the_client_in_between(steps: list[tuple[lis
         for client, previous in zip(recipients, all_previous, strict=True):
             assert seen.get(client, -1) <= previous < offset
             seen[client] = offset
+
+
+def test_it_says_up_to_where_it_has_read() -> None:
+    router = memory()
+    router.assigned(1, 0)
+    router.previous(0, b"a", 12)
+    assert router.read_to() == {0: 12, 1: -1}
+    router.revoked(0)
+    assert router.read_to() == {1: -1}

@@ -366,3 +366,87 @@ def test_the_first_marks_of_a_source_are_no_copies() -> None:
     granted(path, 2, 4, subscriptions=())
     assert [routed_qos(path, offset, mark) for offset, mark in ((5, 0), (6, 1))] == [QoS.EXACTLY_ONCE] * 2
     assert routed_qos(path, 7, 1) is OfferRefusal.COPY
+
+
+def new_session(*, partition: int = 2) -> WireFastPath:
+    """A path of connection 1 that has begun a session; the router had read up to offset 4 of this partition."""
+    path = fast_path()
+    path.list_id = (1, 3)
+    path.begin({partition: 4})
+    return path
+
+
+class TestANewSession:
+    def test_what_comes_by_its_own_list_needs_no_grant(self) -> None:
+        path = new_session()
+        assert (path.state, path.needs_session, path.may_wait_for_session) == (IS_OPEN, False, False)
+        taken = routed_offer(path, 7, 1, previous=4)
+        assert isinstance(taken, TakenOffer)
+        assert (taken.sent.is_granted, taken.sent.previous) == (False, -1)
+        second = routed_offer(path, 9, 2, previous=7)
+        assert isinstance(second, TakenOffer)
+        assert (second.sent.is_granted, second.sent.previous) == (False, 7)
+
+    def test_other_messages_are_left_to_the_session(self) -> None:
+        path = new_session()
+        assert offer(path, 2, 6, previous=4) is OfferRefusal.NO_GRANT, "it names the client"
+        assert routed_offer(path, 7, 1, previous=6, matched_by=(0, 1)) is OfferRefusal.NO_GRANT, "of an earlier session"
+        assert path.state is IS_OPEN
+        assert routed_qos(path, 8, 2, previous=7) == QoS(2)
+
+    def test_a_message_that_the_router_has_not_read_is_waited_for(self) -> None:
+        path = new_session()
+        assert routed_offer(path, 9, 1, previous=7) is OfferHold.CLOSED
+        assert (path.state, path.needs_session) == (FastPathState.HOLDING, True)
+        granted(path, 2, 7)
+        assert isinstance(path.take_next(False, 900), TakenOffer)
+
+    def test_a_refused_message_is_waited_for(self) -> None:
+        path = new_session()
+        assert routed_offer(path, 7, 1, previous=4, share="$share/g/t") is not OfferRefusal.NO_GRANT
+        path = new_session()
+        assert routed_offer(path, 7, 1, previous=4, matched_by=(1, 4)) is OfferRefusal.SUBSCRIPTIONS
+        assert (path.state, path.needs_session) == (FastPathState.HOLDING, True)
+        assert routed_offer(path, 8, 2, previous=7) is OfferHold.CLOSED
+
+    def test_a_message_that_the_session_sends_first_is_waited_for(self) -> None:
+        path = new_session()
+        assert not was_taken(path, 2, 7, dup=False)
+        assert routed_offer(path, 8, 2, previous=7) is OfferHold.CLOSED
+        path = new_session()
+        routed_offer(path, 8, 2, previous=4)
+        assert was_taken(path, 2, 8, dup=False)
+        assert not was_taken(path, 2, 6, dup=False), "it was left to the session"
+        assert routed_qos(path, 9, 3, previous=8) == QoS(2)
+
+    def test_a_grant_covers_what_comes_behind_what_was_taken(self) -> None:
+        path = new_session()
+        routed_offer(path, 7, 1, previous=4)
+        granted(path, 2, 3)
+        assert offer(path, 2, 8, previous=7) is OfferRefusal.NO_GRANT, "a message at 4 may not be handled"
+        granted(path, 2, 8)
+        taken = offer(path, 2, 9, previous=8)
+        assert isinstance(taken, TakenOffer)
+        assert (taken.sent.is_granted, taken.sent.previous) == (True, 8)
+
+    def test_a_partition_that_the_router_does_not_read_needs_a_grant(self) -> None:
+        path = new_session(partition=5)
+        assert routed_offer(path, 7, 1, previous=4) is OfferHold.CLOSED
+        path = new_session()
+        granted(path, 5, 3)
+        assert routed_offer(path, 7, 1, previous=4) is OfferRefusal.PARTITION
+
+    def test_behind_a_path_that_was_closed_all_needs_a_grant(self) -> None:
+        for takes in (True, False):
+            path = new_session()
+            if takes:
+                routed_offer(path, 7, 1, previous=4)
+            path.close()
+            assert (path.state, path.needs_session) == (FastPathState.HOLDING, True)
+            assert routed_offer(path, 9, 2, previous=7 if takes else 4) is OfferHold.CLOSED
+
+    def test_a_session_that_is_resumed_needs_a_grant(self) -> None:
+        path = fast_path()
+        granted(path, 2, 3)
+        path.begin({2: 4})
+        assert routed_offer(path, 7, 1, previous=4) is OfferHold.GAP
