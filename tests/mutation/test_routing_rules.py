@@ -10,9 +10,11 @@ from typing import Any, Final
 import pytest
 
 from sinks.mqtt.connection import accepted, append_queue
+from sinks.mqtt.connection.fast_path import Chain
 from sinks.routing import matcher, subscription_table
 from state.activation import Activation
 from state.errors import InflightError
+from state.outbound.fast_path.positions import Positions
 from state.outbound.routing import marks, routed
 from state.outbound.routing.marks import Marks
 from state.settings import SessionSettings
@@ -122,6 +124,21 @@ GROUP: Final[dict[str, Any]] = {
     "expiry_s": 3_600,
     "session": SessionSettings(routing=True, fast_path=False, max_inflight=1),
 }
+NEW_SESSIONS: Final[dict[str, Any]] = {
+    **ONE_TOPIC,
+    "clients": 1,
+    "faults": 3,
+    "takeovers": 12,
+    "clean_starts": True,
+    "serves_at_once": True,
+    "begins_open": False,
+    "compacts": False,
+    "stops": False,
+    "message_reads": 1,
+    "named": 3,
+    "expiry_s": 3_600,
+    "session": SessionSettings(routing=True, delivery_limit=-1, crash_limit=-1),
+}
 _STOPS_READING: Final = property(lambda self: self.is_full)
 _FALSE: Final = property(lambda self: False)
 
@@ -162,6 +179,18 @@ MUTANTS: Final[dict[str, tuple[Change, dict[str, Any]]]] = {
     "10: what is in flight at QoS 2 goes back": (
         replaced(routed, "goes_back", lambda _: lambda delivery, ended_by=None: bool(delivery.message.routing)),
         {**GROUP, "qos": (2,)},
+    ),
+    "11: what is left to the session counts as handled": (
+        replaced(Chain, "leave", lambda _: lambda self, offset: setattr(self, "known_to", offset)),
+        NEW_SESSIONS,
+    ),
+    "11: what was sent without a grant says that all before it is handled": (
+        with_arguments(Positions, "adopt", is_granted=True),
+        NEW_SESSIONS,
+    ),
+    "11: a gap does not matter without a grant": (
+        replaced(Chain, "needs_no_grant", lambda _: lambda self, previous: self.known_to is not None),
+        NEW_SESSIONS,
     ),
     "10: a stale list is not corrected": (at_the_end(lambda activation: setattr(activation, "corrects_list", False)), GROUP),
 }

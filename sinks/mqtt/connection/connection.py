@@ -347,8 +347,8 @@ class WireConnection:
     def _begin_fast_path(self, device: AcceptedDevice) -> None:
         """Begins to send what is routed to a new session. One that was claimed to be new may refuse that until it has accepted."""
         registration, settings = self._handshake.registration, self.settings
-        has_rate = settings.session_of(registration.client_id).max_send_rate
-        if settings.routing.enabled and settings.fast_path.enabled and not has_rate:
+        session = settings.session_of(registration.client_id)
+        if settings.fast_path.enabled and session.routing and session.fast_path and not session.max_send_rate:
             device.fast_path.begin(registration.read_to)
 
     # --- from the engine and from routers ---------------------------------------------------------------------------------------

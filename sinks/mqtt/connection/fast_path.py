@@ -456,8 +456,8 @@ class WireFastPath:
         if not isinstance(event, MessageSubmitted):  # a cancellation too is the session's
             return OfferRefusal.INVALID
         message, digest = event.message, message_digest(event.message.message_id) if event.explicit_id else None
-        if not is_granted and (message.routing is None or message.routing.connection_id != self.connection_id):
-            return OfferRefusal.NO_GRANT
+        if not is_granted and (refusal := self._judge_without_grant(message.routing)) is not None:
+            return refusal
         if (refusal := _judge(message, wall_ms)) is not None:
             return refusal
         is_queued = offer.position.offset <= self._queued_to
@@ -507,6 +507,16 @@ class WireFastPath:
             is_granted=is_granted,
         )
         return TakenOffer(publish, sent)
+
+    def _judge_without_grant(self, routing: Routing | None) -> OfferRefusal | None:
+        """Leaves to the session what does not come by the connection's own list (rule 8).
+
+        It also decides about what is shared: the message may have been matched for an earlier session before, which gives it back
+        to the group.
+        """
+        if routing is None or routing.connection_id != self.connection_id:
+            return OfferRefusal.NO_GRANT
+        return OfferRefusal.SUBSCRIPTIONS if routing.share else None
 
     def _routed_qos(self, message: Message, routing: Routing, is_queued: bool) -> QoS | OfferRefusal:
         """Returns the QoS for a routed message, which has that of the list of subscriptions that matched it."""

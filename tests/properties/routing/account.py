@@ -5,7 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
-from state.model import QoS
+from state.model import Outcome, QoS
+from state.records import receipts as records
 from state.session import Session
 from tests.properties.routing.scenario import SHARED_FILTER, TOPICS
 
@@ -76,6 +77,8 @@ class Account:
         self._orders: dict[tuple[Any, ...], Publication] = {}
         self._sessions_ended: dict[str, list[int]] = defaultdict(list)
         self._received: dict[Receipt, int] = {}
+        self._addressed: list[Publication] = []
+        self._outcomes: dict[str, Outcome] = {}
 
     def time(self) -> int:
         """Returns a new time."""
@@ -88,6 +91,15 @@ class Account:
         """Returns the name of a new publication, which is its payload."""
         name = f"{publisher}-{len(self.publications):03}"
         self.publications[name] = Publication(name, publisher, topic, qos, connection, self.time())
+        return name
+
+    def addressed(self, client: str, qos: int) -> str:
+        """Returns the name of a message that names a client, which is its payload. It is in the log."""
+        name = f"{client}-own-{len(self.publications):03}"
+        publication = Publication(name, "owner", client, qos, None, self.time())
+        publication.appended, publication.matched = self.time(), self.time()
+        self.publications[name] = publication
+        self._addressed.append(publication)
         return name
 
     def appended(self, name: str) -> None:
@@ -120,7 +132,8 @@ class Account:
             return
         self._got_qos[receipt] = qos
         self._received[receipt] = self.time()
-        self._is_subscribed(receipt, publication)
+        if publication not in self._addressed:
+            self._is_subscribed(receipt, publication)
         if publication.topic == "s":
             self._has_no_other_member(receipt)
         else:
@@ -128,6 +141,14 @@ class Account:
             before = self._orders.get(order)
             assert before is None or before.appended < publication.appended, f"{client} gets {name} after {before}"
             self._orders[order] = publication
+
+    def ended(self, receipt: records.Receipt) -> None:
+        """Notes a receipt of the engine, for a message that names its client."""
+        name, outcome = receipt.message_id, receipt.outcome
+        assert name not in self._outcomes, f"two outcomes of {name}: {self._outcomes[name]}, then {outcome}"
+        if outcome is Outcome.DELIVERED:
+            assert any(got.name == name for got in self._got), f"{name} is delivered, and the device never got it"
+        self._outcomes[name] = outcome
 
     def check(self, session: Session, messages_read: object) -> None:
         """Has nothing to say about a session as such."""
@@ -157,7 +178,7 @@ class Account:
 
     def missing(self) -> list[str]:
         """Returns what was not received, and has to be."""
-        return [*self._missing_of_clients(), *self._missing_of_groups()]
+        return [*self._missing_of_clients(), *self._missing_of_groups(), *self._missing_addressed()]
 
     def _missing_of_clients(self) -> Iterator[str]:
         for each in self.subscribings:
@@ -167,6 +188,12 @@ class Account:
                 receipt = Receipt(each.client, each.era, publication.name)
                 if publication.qos and self._is_due(publication, each) and not self._got[receipt]:
                     yield f"{publication} for {each}"
+
+    def _missing_addressed(self) -> Iterator[str]:
+        """Yields messages that name a client and have no outcome."""
+        for publication in self._addressed:
+            if publication.name not in self._outcomes:
+                yield f"{publication} for {publication.topic}"
 
     def _missing_of_groups(self) -> Iterator[str]:
         for publication in self.publications.values():

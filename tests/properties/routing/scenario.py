@@ -20,7 +20,7 @@ class RoutingScenario(Scenario):
     """clients: how many there are. filters: to which they subscribe. topics: to which they publish. takeovers: how often a device
     connects that is connected. writing, commits, crashes: how often a record of a matcher gets into the log, and it commits, and
     crashes. copies_land_late: records of a gateway, matcher or task that is thought dead may get into the log later. compacts:
-    `subscriptions` is compacted.
+    `subscriptions` is compacted. named: how often a backend sends a message that names a client.
     """
 
     clients: int = 2
@@ -33,6 +33,7 @@ class RoutingScenario(Scenario):
     takeovers: int = 1
     copies_land_late: bool = True
     compacts: bool = True
+    named: int = 0
 
 
 def scenario_of(number: int) -> RoutingScenario:
@@ -60,4 +61,5 @@ def scenario_of(number: int) -> RoutingScenario:
         topics=topics,
         shared_strategy=pick(["sticky", "round_robin"]),
         serves_at_once=pick([False, True, True]),
+        named=pick([0, 0, 2]),
     )

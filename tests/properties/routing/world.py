@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from state.records.routing import RECIPIENT_PREFIX
 from tests.properties.fast_path.steps import Shared, Step, do_one
 from tests.properties.routing.account import Account
 from tests.properties.routing.device import RoutingDevice
@@ -74,6 +75,8 @@ class RoutingWorld:
         yield from self.kafka.next_steps()
         if len(self.account.publications) < 30:
             yield Step(3, "a backend publishes", self._publish)
+            for client in self.engines if self.scenario.named else ():
+                yield Step(self.scenario.named, f"a backend sends to {client}", lambda client=client: self._send(client))
 
     def step(self, choice: int) -> None:
         """choice: any number; it selects a step by the steps' weights."""
@@ -85,6 +88,12 @@ class RoutingWorld:
         name = self.account.published("backend", topic, qos, None)
         headers: list[tuple[str, bytes | None]] = [("mqtt-topic", topic.encode()), ("mqtt-qos", b"%d" % qos)]
         self.kafka.publish(ROUTING.publications_topic, b"key", name.encode(), headers)
+
+    def _send(self, client: str) -> None:
+        qos = self.scenario.qos[len(self.account.publications) % len(self.scenario.qos)]
+        name = self.account.addressed(client, qos)
+        headers: list[tuple[str, bytes | None]] = [("mqtt-topic", b"own"), ("mqtt-qos", b"%d" % qos), ("message-id", name.encode())]
+        self.kafka.messages.append(None, name.encode(), [*headers, (RECIPIENT_PREFIX + client, b"")])
 
     # --- everybody behaves ----------------------------------------------------------------------------------------------------
 

@@ -403,7 +403,7 @@ class TestANewSession:
 
     def test_a_refused_message_is_waited_for(self) -> None:
         path = new_session()
-        assert routed_offer(path, 7, 1, previous=4, share="$share/g/t") is not OfferRefusal.NO_GRANT
+        assert routed_offer(path, 7, 1, previous=4, share="$share/g/t") is OfferRefusal.SUBSCRIPTIONS
         path = new_session()
         assert routed_offer(path, 7, 1, previous=4, matched_by=(1, 4)) is OfferRefusal.SUBSCRIPTIONS
         assert (path.state, path.needs_session) == (FastPathState.HOLDING, True)
