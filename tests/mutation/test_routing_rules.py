@@ -164,7 +164,7 @@ MUTANTS: Final[dict[str, tuple[Change, dict[str, Any]]]] = {
     "4: lists of an earlier session count": (with_arguments(routed, "admissible", started_by=0), {}),
     "5: a routed message begins a queue": (with_arguments(routed, "admissible", has_session=True), {}),
     "6: no marks": (replaced(Marks, "admit", lambda _: lambda *args: True), {}),
-    "6: no marks of fast sends": (replaced(Marks, "raise_to", lambda _: lambda *args: None), FAST_PATH),
+    "6: no marks of fast sends": (replaced(Marks, "sent_by_gateway", lambda _: lambda *args: None), FAST_PATH),
     "6: no marks in grants": (replaced(Marks, "for_grant", lambda _: lambda self: ()), FAST_PATH),
     "6: one message for each mark of a micro-batch": (
         replaced(marks, "has_one_message_for_each_mark", lambda _: lambda source: True),

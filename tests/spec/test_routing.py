@@ -569,7 +569,7 @@ def test_a_grant_has_the_marks_that_the_session_has_read() -> None:
     s.route("b", mark=7, entry=(1, 1), at=at(2)).puback(3)
     assert grant(s).marks == ((UPLINK, 7),)
     s.route("c", mark=1, entry=(1, 1), at=at(3), source=BATCHES).puback(4)
-    assert grant(s).marks == ((UPLINK, 7),), "of sources with one message a mark"
+    assert grant(s).marks == ((UPLINK, 7), (BATCHES, 1))
     s.route("c", mark=1, entry=(1, 1), at=at(4), source=BATCHES)
     assert (grant(s).after, grant(s).marks) == (at(4), None), "a copy is handled, and changes no mark"
 

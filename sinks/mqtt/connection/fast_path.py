@@ -12,8 +12,8 @@
    another one is known until a grant speaks of that one again.
 5. What the device subscribes to holds at once. A grant that was written before the session has read it takes nothing back: the
    last word about a filter counts, so it does no harm to say again what the session knew.
-6. A routed message that comes again has a new position, but no higher mark. Known are the marks of what was taken here, and of
-   all before the grant. What lies between breaks the chain, or leaves a gap, until a grant has its mark.
+6. A routed message that comes again has a new position, but no higher mark (known_marks.py). Known are the marks of what was
+   taken here, and of all before the grant. What lies between breaks the chain, or leaves a gap, until a grant has its mark.
 7. A routed message names the list of subscriptions that matched it. If that is the connection's own list, its QoS holds. If the
    own list is newer, and of the same connection, its filters decide. Else, or if no filter of it matches, the session decides,
    which knows when it began.
@@ -36,6 +36,7 @@ from sinks.fast_path.offering import FastPathState
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.mqtt.codec.packets import Connect, EncodePublish
 from sinks.mqtt.connection.held_offers import HeldOffers
+from sinks.mqtt.connection.known_marks import KnownMarks
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastSent, MessageSubmitted
@@ -44,7 +45,6 @@ from state.model import Message, Position, QoS, Routing, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
 from state.records.messages import BCC, CC, message_event
 from state.records.record import Header, accepted_at, position
-from state.records.routing import has_one_message_for_each_mark
 from state.records.scheduling import DELIVER_AT
 
 MAX_RESUBSCRIBED: Final = 1_000
@@ -78,7 +78,7 @@ class OfferRefusal(StrEnum):
     COPY = "copy"
     """The routed message came before, in another record."""
     AMBIGUOUS = "ambiguous"
-    """Several messages of its source have the mark of the routed message, so the session alone can tell a copy."""
+    """The session has handled messages with the mark of the routed message, so it alone can tell a copy."""
     SUBSCRIPTIONS = "subscriptions"
     """The routed message was matched with newer subscriptions, or with older ones of which none matches it now."""
     PACKET_IDS = "packet_ids"
@@ -226,8 +226,7 @@ class WireFastPath:
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
     """Digests of the message ids of which a repetition may be known to the session."""
-    _marks: dict[int, int] = field(default_factory=dict)
-    """The highest mark of a routed message by source."""
+    _marks: KnownMarks = field(default_factory=KnownMarks)
     _subscriptions: Subscriptions = field(default_factory=Subscriptions)
     _resubscribed: dict[str, Subscription | None] = field(default_factory=dict)
     """Changes of the device on this connection by filter; None = it has unsubscribed."""
@@ -264,6 +263,8 @@ class WireFastPath:
         if chain is None:
             chain = self._chains[partition] = Chain()
         self._read_to = _NOT_BEGUN
+        if offset > chain.reached:
+            self._marks.forget_messages()
         chain.handled(offset)
         self.held.forget(partition, chain.last)
         self._awaits_slot = False
@@ -275,8 +276,7 @@ class WireFastPath:
             self._known_ids = {taken.digest: None for taken in self._taken.values() if taken.digest is not None}
         for start in range(0, len(grant.recent_ids), DIGEST_BYTES):
             self._known_ids[grant.recent_ids[start : start + DIGEST_BYTES]] = None
-        for source, mark in grant.marks or ():
-            self._marks[source] = max(mark, self._marks.get(source, mark))
+        self._marks.handled(grant.marks or ())
         if grant.subscriptions is not None:
             self._subscriptions = Subscriptions()
             for subscription in grant.subscriptions:
@@ -307,8 +307,13 @@ class WireFastPath:
         self.held.forget(*position)
         chain = self._chain_of(position.partition)
         if chain is not None and position.offset > chain.reached:
-            chain.break_at(position.offset)
+            self._break(chain, position.offset)
         return False
+
+    def _break(self, chain: Chain, offset: int) -> None:
+        """Leaves a message to the session, and all behind it until a grant has it."""
+        chain.break_at(offset)
+        self._marks.forget_messages()
 
     # --- from the device ------------------------------------------------------------------------------------------------------
 
@@ -417,7 +422,7 @@ class WireFastPath:
         if taken is OfferRefusal.NO_GRANT:
             chain.leave(offset)
         elif isinstance(taken, OfferRefusal):
-            chain.break_at(offset)
+            self._break(chain, offset)
         return taken
 
     def _hold_of_chain(self, offer: OfferPublish) -> OfferHold | None:
@@ -494,7 +499,7 @@ class WireFastPath:
         if digest is not None:
             self._known_ids[digest] = None
         if routing is not None:
-            self._marks[routing.source] = max(routing.mark, self._marks.get(routing.source, -1))
+            self._marks.sent(routing, message.message_id)
         sent = FastSent(
             connection_id=self.connection_id,
             position=offer.position,
@@ -520,10 +525,9 @@ class WireFastPath:
 
     def _routed_qos(self, message: Message, routing: Routing, is_queued: bool) -> QoS | OfferRefusal:
         """Returns the QoS for a routed message, which has that of the list of subscriptions that matched it."""
-        if not has_one_message_for_each_mark(routing.source):
-            return OfferRefusal.AMBIGUOUS
-        if routing.mark <= self._marks.get(routing.source, -1) and not is_queued:
-            return OfferRefusal.COPY
+        is_copy = False if is_queued else self._marks.is_copy(routing, message.message_id)
+        if is_copy or is_copy is None:
+            return OfferRefusal.COPY if is_copy else OfferRefusal.AMBIGUOUS
         matched_by = routing.connection_id, routing.version
         if matched_by == self.list_id:
             return message.qos

@@ -88,7 +88,7 @@ def _adopt_new(outbound: SessionOutbound, event: FastSent, connection: SessionCo
     if event.explicit_id and not outbound.recent_ids.contains(message.message_id):
         outbound.recent_ids.remember(message.message_id)
     if message.routing is not None:
-        outbound.routing.marks.raise_to(message.routing.source, message.routing.mark)
+        outbound.routing.marks.sent_by_gateway(message.routing.source, message.routing.mark, message.message_id)
     delivery = new_delivery(outbound, message)
     delivery.attempts = 1
     activation.record(Transition.ACCEPTED, message.message_id, time_ms=message.accepted_ms)

@@ -44,14 +44,13 @@ class Marks:
         self._set(source, mark)
         return True
 
-    def raise_to(self, source: int, mark: int) -> None:
-        """Remembers a message that a gateway has sent. Its source has one message for each mark."""
-        if mark > self.newest.get(source, -1):
-            self._set(source, mark)
+    def sent_by_gateway(self, source: int, mark: int, message_id: MessageId) -> None:
+        """Remembers a message that a gateway has sent."""
+        self.admit(source, mark, message_id)
 
     def for_grant(self) -> tuple[tuple[int, int], ...]:
-        """Returns the marks by which a gateway recognises copies. Messages of other sources are left to the session."""
-        return tuple((source, mark) for source, mark in self.newest.items() if has_one_message_for_each_mark(source))
+        """Returns the marks by which a gateway recognises copies."""
+        return tuple(self.newest.items())
 
     def _set(self, source: int, mark: int) -> None:
         self.newest.pop(source, None)

@@ -249,6 +249,7 @@ def routed_offer(
     granted: int = 2,
     qos: int = 2,
     previous: int | None = None,
+    name: str = "p",
     **fields: Any,
 ) -> Offered:
     """Offers a routed message in partition 2. granted: by the subscriptions that matched."""
@@ -259,7 +260,7 @@ def routed_offer(
         position=Position(2, offset),
         previous=offset - 1 if previous is None else previous,
         timestamp_ms=900,
-        headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos), ("message-id", b"p")),
+        headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"%d" % qos), ("message-id", name.encode())),
         recipient=encode_routing(routing),
     )
     return offered(path, given)
@@ -340,10 +341,23 @@ class TestRoutedMessages:
         assert routed_qos(path, 5, 7) == QoS(2)
         assert routed_qos(path, 6, 8) is OfferRefusal.COPY, "the session has had the mark 9"
 
-    def test_a_mark_of_several_messages_is_left_to_the_session(self) -> None:
+    def test_messages_that_share_a_mark_are_known_if_all_were_sent_here(self) -> None:
         for kind in (SourceKind.UPLINK_BATCH, SourceKind.PUBLICATIONS_BATCH, SourceKind.RETAINED):
-            path = subscribed()
-            assert routed_qos(path, 5, 1, source=source_number(kind, 0, "topic id")) is OfferRefusal.AMBIGUOUS
+            source, path = source_number(kind, 0, "topic id"), subscribed()
+            assert [routed_qos(path, 5 + number, 1, source=source, name=name) for number, name in enumerate("ab")] == [QoS(2)] * 2
+            assert routed_qos(path, 7, 1, source=source, name="a") is OfferRefusal.COPY
+            granted(path, 2, 7)
+            assert routed_qos(path, 8, 1, source=source, name="c") is OfferRefusal.AMBIGUOUS, "the session has handled one"
+            granted(path, 2, 8)
+            assert routed_qos(path, 9, 2, source=source, name="d") == QoS(2)
+
+    def test_after_a_grant_beyond_what_was_sent_here_the_session_tells_a_copy(self) -> None:
+        source, path = source_number(SourceKind.RETAINED, 0, "topic id"), subscribed()
+        assert routed_qos(path, 5, 1, source=source) == QoS(2)
+        granted(path, 2, 5)
+        assert routed_qos(path, 6, 1, source=source, name="b") == QoS(2)
+        granted(path, 2, 7)
+        assert routed_qos(path, 8, 1, source=source, name="c") is OfferRefusal.AMBIGUOUS
 
     def test_a_named_publication_is_a_repetition_of_its_message_id(self) -> None:
         path = subscribed()
