@@ -345,7 +345,7 @@ class WireConnection:
         self._work_off(now_ms)
 
     def _begin_fast_path(self, device: AcceptedDevice) -> None:
-        """Begins to send what is routed to a new session. One that was claimed to be new may refuse that until it has accepted."""
+        """Begins to send what is routed to a new session. One that was claimed to be new has to accept first."""
         registration, settings = self._handshake.registration, self.settings
         session = settings.session_of(registration.client_id)
         if settings.fast_path.enabled and session.routing and session.fast_path and not session.max_send_rate:

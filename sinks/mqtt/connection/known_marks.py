@@ -1,7 +1,7 @@
 """Recognises copies of routed messages on one connection, as the session does (state/outbound/routing/marks.py).
 
-1. Known are the marks of what was sent here, and of what the session has handled, by its grants. A lower mark is a copy, and so is
-   the same one of a source that has one message for each mark.
+1. Known are the marks of what was sent here, and, by its grants, of what the session has handled. A lower mark is a copy, and so
+   is the same one of a source that has one message for each mark.
 2. Where several messages share a mark, those that were sent here are known by digest. That tells a copy as long as all of that
    mark were sent here. After `forget_messages` the session alone can tell one.
 """

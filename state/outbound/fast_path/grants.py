@@ -147,11 +147,15 @@ def _may_open(outbound: SessionOutbound, path: SessionFastPath, activation: Acti
 def _is_first_of_queue(outbound: SessionOutbound) -> bool:
     """Returns True if the queue has exactly the handled messages beyond `settled`. So none of them was ever sent."""
     after, latest = outbound.positions.settled, outbound.positions.latest
-    return after is not None and latest is not None and all(
-        delivery.position is not None
-        and delivery.position.partition == after.partition == latest.partition
-        and delivery.position.offset > after.offset
-        for delivery in outbound.queue
+    return (
+        after is not None
+        and latest is not None
+        and all(
+            delivery.position is not None
+            and delivery.position.partition == after.partition == latest.partition
+            and delivery.position.offset > after.offset
+            for delivery in outbound.queue
+        )
     )
 
 

@@ -92,7 +92,11 @@ class RoutingWorld:
     def _send(self, client: str) -> None:
         qos = self.scenario.qos[len(self.account.publications) % len(self.scenario.qos)]
         name = self.account.addressed(client, qos)
-        headers: list[tuple[str, bytes | None]] = [("mqtt-topic", b"own"), ("mqtt-qos", b"%d" % qos), ("message-id", name.encode())]
+        headers: list[tuple[str, bytes | None]] = [
+            ("mqtt-topic", b"own"),
+            ("mqtt-qos", b"%d" % qos),
+            ("message-id", name.encode()),
+        ]
         self.kafka.messages.append(None, name.encode(), [*headers, (RECIPIENT_PREFIX + client, b"")])
 
     # --- everybody behaves ----------------------------------------------------------------------------------------------------

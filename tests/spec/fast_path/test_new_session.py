@@ -25,9 +25,7 @@ def own(mark: int) -> Routing:
 
 
 def sent(s: Scenario, name: str, packet_id: int, *, at_offset: int, previous: int, qos: int = 1) -> Scenario:
-    return s.fast_sent(
-        name, packet_id, at=at(at_offset), previous=previous, qos=qos, routing=own(at_offset), is_granted=False
-    )
+    return s.fast_sent(name, packet_id, at=at(at_offset), previous=previous, qos=qos, routing=own(at_offset), is_granted=False)
 
 
 def route(s: Scenario, name: str, at_offset: int) -> Scenario:
