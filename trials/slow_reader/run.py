@@ -1,7 +1,7 @@
 """50 devices that read, and one that does not: what it costs them, and what becomes of its messages.
 
     python -m trials.slow_reader.run                  # a minute beside one more that reads, a minute beside the slow one
-    python -m trials.slow_reader.run --minutes 60
+    python -m trials.slow_reader.run --minutes 60 --reading-minutes 5
     python -m trials.slow_reader.run --reads          # it reads, and acknowledges nothing
 
 Everything is real, with the product's defaults: Kafka, engine, gateway, sockets. The 50 devices get --rate messages a second at
@@ -38,8 +38,8 @@ _LOOK_S: Final = 1.0
 _MARGIN_S: Final = 60.0
 
 
-def measure(seconds: float, rate_per_s: float, directory: Path, *, reads: bool = False) -> Result:
-    """seconds: beside one more that reads, and again beside the slow one. reads: of the slow one."""
+def measure(seconds: float, reading_s: float, rate_per_s: float, directory: Path, *, reads: bool = False) -> Result:
+    """seconds: beside the slow one. reading_s: beside one more that reads. reads: of the slow one."""
     with (
         UpProcess(directory / "data") as up,
         GoodDevices(up.mqtt, DEVICES) as devices,
@@ -49,9 +49,9 @@ def measure(seconds: float, rate_per_s: float, directory: Path, *, reads: bool =
         with Backend(up.kafka, client_ids(DEVICES), rate_per_s=rate_per_s) as backend:
             wait_until(lambda: len(devices.arrivals) >= DEVICES, "each device has a message")
             time.sleep(_WARM_UP_S)
-            with ReadingDevice(up.mqtt, seconds + _MARGIN_S), SteadyBackend(up.kafka, READER_ID, RATE_TO_ONE_PER_S):
-                reading_s = time.time()
-                time.sleep(seconds)
+            with ReadingDevice(up.mqtt, reading_s + _MARGIN_S), SteadyBackend(up.kafka, READER_ID, RATE_TO_ONE_PER_S):
+                began_s = time.time()
+                time.sleep(reading_s)
                 until_s = time.time()
             beside_s = time.time()
             with SlowDevice(up.mqtt, reads=reads) as slow, SteadyBackend(up.kafka, CLIENT_ID, RATE_TO_ONE_PER_S) as slow_backend:
@@ -64,7 +64,7 @@ def measure(seconds: float, rate_per_s: float, directory: Path, *, reads: bool =
                 wait_until(lambda: set(backend.sent) <= set(devices.taken), "everything arrives")
         said.read()
         return Result(
-            reading_ms=devices.latencies_ms(reading_s, until_s),
+            reading_ms=devices.latencies_ms(began_s, until_s),
             beside_ms=devices.latencies_ms(beside_s, ended_s),
             sent=len(backend.sent),
             missing=len(set(backend.sent) - set(devices.taken)),
@@ -93,13 +93,16 @@ def show(result: Result, console: Console) -> None:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=1.0, help="beside one more that reads, and again beside the slow one")
+    parser.add_argument("--minutes", type=float, default=1.0, help="beside the slow one")
+    parser.add_argument("--reading-minutes", type=float, help="beside one more that reads; without it as many")
     parser.add_argument("--rate", type=float, default=200.0, help="messages a second to the devices that read")
     parser.add_argument("--reads", action="store_true", help="the slow one reads, and acknowledges nothing")
     arguments = parser.parse_args()
     console = Console(stderr=True, width=130)
     with tempfile.TemporaryDirectory(prefix="inflight-slow-reader-") as name:
-        result = measure(60 * arguments.minutes, arguments.rate, Path(name), reads=arguments.reads)
+        reading_minutes = arguments.minutes if arguments.reading_minutes is None else arguments.reading_minutes
+        seconds, reading_s = 60 * arguments.minutes, 60 * reading_minutes
+        result = measure(seconds, reading_s, arguments.rate, Path(name), reads=arguments.reads)
     show(result, console)
     for failure in failures(result):
         console.print(f"failure: {failure}", style="red")
