@@ -396,26 +396,31 @@ class Gateway(CommandHost[DeviceSocket]):
         counters.offers_ignored += offers.closed
         if offers.is_slow or offers.dropped or offers.skipped or offers.closed:
             self.wake_ups.send()
+        by_client: dict[ClientId, list[OfferPublish]] = {}
         for client_id, offer in offers.here:
-            self._offer(self._by_client.get(client_id), client_id, offer)
+            if (others := by_client.get(client_id)) is None:
+                by_client[client_id] = [offer]
+            else:
+                others.append(offer)
+        for client_id, all_of_client in by_client.items():
+            self._offer(self._by_client.get(client_id), client_id, all_of_client)
 
     def _offered(self, client_id: ClientId, offer: OfferPublish) -> None:
-        self._offer(self.connections.get(offer.connection_id), client_id, offer)
+        self._offer(self.connections.get(offer.connection_id), client_id, [offer])
 
-    def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offer: OfferPublish) -> None:
+    def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offers: list[OfferPublish]) -> None:
+        """Hands the offers of a client to its connection at once, so that what it takes shares records and writes."""
         counters, connection = self.counters, None if socket is None else socket.connection
+        mine: list[OfferPublish] = []
+        if connection is not None and connection.client_id == client_id:
+            mine = [offer for offer in offers if offer.connection_id == connection.connection_id]
         taken, is_held = counters.offers_taken, False
-        if (
-            socket is None
-            or connection is None
-            or connection.client_id != client_id
-            or connection.connection_id != offer.connection_id
-        ):
-            counters.offers_ignored += 1
-        else:
-            socket.feed(connection.offer, offer, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)
+        counters.offers_ignored += len(offers) - len(mine)
+        if socket is not None and connection is not None and mine:
+            socket.feed(connection.offer, mine, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)
             is_held = connection.held_offers_bytes > 0 and not connection.needs_session  # it waits for a slot
-        if (counters.offers_taken == taken and not is_held) or (connection is not None and connection.needs_session):
+        all_are_taken = counters.offers_taken - taken == len(offers)
+        if not (all_are_taken or is_held) or (connection is not None and connection.needs_session):
             self.wake_ups.send()
 
     def _observe_lag(self, loop_lag_ms: float) -> None:

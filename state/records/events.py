@@ -6,7 +6,8 @@ Key: the client id. No headers. Value, by its version byte (state/records/record
 - version 2: an array of `Acknowledgement`s, in their order. Acknowledgements that a gateway has read at once from a device share
   a record, because a record costs more on its way to the session than its content;
 - version 3: one event as msgpack that an older engine would misread: `DeadlineReached`, by which the engine calls a session, or a
-  `ClientConnected` with `expired`, which it would take for a wrong claim.
+  `ClientConnected` with `expired`, which it would take for a wrong claim;
+- version 4: an array of FastSent and `Acknowledgement`s, in their order: the gateway has accepted the messages at once.
 
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """
@@ -38,7 +39,7 @@ WAKE_UP_KEY: Final = b"\x00engine-start"
 """Key of the record that only advances an offset (streaming/engine/kafka_access.py). MQTT forbids U+0000 in a client id
 [MQTT-1.5.4-2]."""
 
-EVENTS_VERSION: Final = 3
+EVENTS_VERSION: Final = 4
 EVENTS_VERSION_BYTE: Final = bytes([EVENTS_VERSION])
 MAX_EVENTS_IN_RECORD: Final = 32
 """Limit for gateways, because the engine limits its micro-batches by records."""
@@ -49,10 +50,14 @@ _PUBCOMP: Final = PubCompReceived.__struct_config__.tag
 _PUBREL: Final = PubRelReceived.__struct_config__.tag
 _SEVERAL: Final = b"\x02" + NEWER_MARK
 _THIRD: Final = b"\x03" + NEWER_MARK
+_FOURTH: Final = b"\x04" + NEWER_MARK
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
 _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]] = msgspec.msgpack.Decoder(
     Annotated[tuple[Acknowledgement, ...], msgspec.Meta(min_length=1)]
+)
+_decoder_of_sent: Final[msgspec.msgpack.Decoder[tuple[FastSent | Acknowledgement, ...]]] = msgspec.msgpack.Decoder(
+    Annotated[tuple[FastSent | Acknowledgement, ...], msgspec.Meta(min_length=1)]
 )
 
 
@@ -88,13 +93,14 @@ def encode_pubrel(connection_id: int, packet_id: PacketId, reason_code: int = 0)
     return VERSION_BYTE + _encoder.encode((_PUBREL, connection_id, packet_id, reason_code, 0))
 
 
-def joined(values: Sequence[bytes]) -> bytes:
+def joined(values: Sequence[bytes], *, has_fast_sent: bool = False) -> bytes:
     """Returns the value of one record that replaces several.
 
     Args:
-        values: Values with one `Acknowledgement` each; at least one, in their order.
+        values: Values with one `Acknowledgement` or FastSent each; at least one, in their order.
+        has_fast_sent: True if one has a FastSent.
     """
-    return _SEVERAL + _encoder.encode([msgspec.Raw(value[1:]) for value in values])
+    return (_FOURTH if has_fast_sent else _SEVERAL) + _encoder.encode([msgspec.Raw(value[1:]) for value in values])
 
 
 def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
@@ -108,6 +114,8 @@ def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
             return _decoder_of_several.decode(memoryview(data)[len(_SEVERAL) :])
         if data.startswith(_THIRD):
             return (_decoder.decode(memoryview(data)[len(_THIRD) :]),)
+        if data.startswith(_FOURTH):
+            return _decoder_of_sent.decode(memoryview(data)[len(_FOURTH) :])
         return (_decoder.decode(without_version(data, EVENTS_VERSION)),)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not an event of a gateway: {error}") from error

@@ -11,7 +11,7 @@ from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 
-NEXT_VERSION_BYTE = b"\x04"
+NEXT_VERSION_BYTE = b"\x05"
 _NEXT = NEXT_VERSION_BYTE + NEWER_MARK
 
 

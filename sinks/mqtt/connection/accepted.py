@@ -341,16 +341,15 @@ class AcceptedDevice:
     def _record(self, taken: TakenOffer) -> None:
         """Appends FastSent; PUBLISH is written when that is confirmed."""
         self._counters.offers_taken += 1
-        append = Append(encode_event(taken.sent), is_urgent=False)
-        append.fast_publish = taken.publish
-        self._records.add(append)
+        self._records.add_fast_sent(encode_event(taken.sent), taken.publish)
 
     # --- from Kafka -------------------------------------------------------------------------------------------------------------
 
     def confirmed(self, append: Append, now_ms: int) -> None:
         """Kafka has the record, or the device was refused what it holds."""
-        if append.fast_publish is not None:
-            append.fast_publish.is_confirmed = True
+        if append.fast_publishes is not None:
+            for publish in append.fast_publishes:
+                publish.is_confirmed = True
             self._write_due(now_ms)
         self._records.take_answers(self._output.packets)
 

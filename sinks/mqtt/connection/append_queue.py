@@ -59,11 +59,11 @@ class Append(msgspec.Struct, eq=False):
         delays_lookups: whether the client has a session is asked when Kafka has this.
         size_bytes: of value and headers.
         is_farewell: the engine knows by it that the connection is over.
-        fast_publish: the message that may be written when this is confirmed.
+        fast_publishes: the messages that may be written when this is confirmed; None = there is none.
         counts: it is a publication, and one of `AppendQueue.unanswered` until its answer is written.
         awaits_session: its answer waits for AcceptConnection too, while `AppendQueue.held` is a list.
         is_urgent: the engine should not wait with it (state/records/wake_ups.py). Counts for records of `inflight.events`.
-        joined: the values of the acknowledgements that share this record; None = it is no acknowledgement.
+        joined: the values of the events that share this record; None = it shares none.
         waits_since_s: when it was handed to Kafka, by time.monotonic(), if others are slowed down for its device; else None.
     """
 
@@ -82,7 +82,7 @@ class Append(msgspec.Struct, eq=False):
     answers: list[Answer] | None = None
     answer: Answer | None = None
     size_bytes: int = 0
-    fast_publish: FastPublish | None = None
+    fast_publishes: list[FastPublish] | None = None
     is_urgent: bool = True
     joined: list[bytes] | None = None
     waits_since_s: float | None = None
@@ -99,7 +99,7 @@ class Append(msgspec.Struct, eq=False):
     @property
     def may_linger(self) -> bool:
         """Returns True for what neither the device nor the engine waits for: an acknowledgement that ends a message."""
-        return not self.is_urgent and self.answer is None and self.fast_publish is None
+        return not self.is_urgent and self.answer is None and self.fast_publishes is None
 
     @property
     def is_last(self) -> bool:
@@ -107,10 +107,10 @@ class Append(msgspec.Struct, eq=False):
         return self.may_linger or self.topic is AppendTopic.UPLINK
 
     def close(self) -> None:
-        """Seals the record: it is on its way, and no acknowledgement is added any more."""
+        """Seals the record: it is on its way, and no event is added any more."""
         if self.joined is not None:
             if len(self.joined) > 1:
-                self.value = joined(self.joined)
+                self.value = joined(self.joined, has_fast_sent=self.fast_publishes is not None)
             self.joined = None
 
 
@@ -212,6 +212,16 @@ class AppendQueue:
         """Add an acknowledgement. It shares the record of the one before it, if that is still here and nothing came between."""
         if not self._join(value, answer, is_urgent):
             self.add(Append(value, answer, joined=[value], is_urgent=is_urgent))
+
+    def add_fast_sent(self, value: bytes, publish: FastPublish) -> None:
+        """Adds the record of a message that the fast path has taken. It shares the record of what came before it, likewise."""
+        if not self._join(value, None, is_urgent=False):
+            self.add(Append(value, joined=[value], is_urgent=False))
+        newest = self.new[-1]
+        if newest.fast_publishes is None:
+            newest.fast_publishes = [publish]
+        else:
+            newest.fast_publishes.append(publish)
 
     def _join(self, value: bytes, answer: bytes | None, is_urgent: bool) -> bool:
         newest = self.new[-1] if self.new else None

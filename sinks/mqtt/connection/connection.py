@@ -30,7 +30,7 @@ Theory of operation
 9. The engine hears of each end at most once, and of the message that the device may have died on (ending.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import InitVar, dataclass, field
 from typing import Final
 
@@ -394,19 +394,22 @@ class WireConnection:
         self._ending.is_told |= taken_over or command.newest_connection_id > 0 or self.phase not in OPEN
         self._end(CloseReason(command.reason, "engine", command.reason_code), words=command.reason)
 
-    def offer(self, offer: OfferPublish, under_pressure: bool, wall_ms: int, now_ms: int) -> Effects:
-        """Handles a message that a router has read: it is sent if the session's grant covers it.
+    def offer(self, offers: Sequence[OfferPublish], under_pressure: bool, wall_ms: int, now_ms: int) -> Effects:
+        """Handles messages that a router has read: each is sent if the session's grant covers it.
 
         Call it only while the lease holds.
 
         Args:
+            offers: In their order; they name this connection.
             under_pressure: True if messages are better left to the session.
             wall_ms: Milliseconds since 1970.
         """
-        if self._device is None or self._ending.pending is not None or self._ending.peer_gone:
-            self.counters.offers_ignored += 1
+        device = self._device
+        if device is None or self._ending.pending is not None or self._ending.peer_gone:
+            self.counters.offers_ignored += len(offers)
         else:
-            self._device.offer(offer, under_pressure, wall_ms, now_ms)
+            for offer in offers:
+                device.offer(offer, under_pressure, wall_ms, now_ms)
         return self._effects()
 
     @property

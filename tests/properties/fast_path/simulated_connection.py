@@ -186,7 +186,7 @@ class SimulatedConnection:
         self._hand_over(self.offers.popleft())
 
     def _hand_over(self, offer: OfferPublish, *, under_pressure: bool = False) -> None:
-        self._feed(self.real.offer, offer, under_pressure, self._shared.now_ms)
+        self._feed(self.real.offer, [offer], under_pressure, self._shared.now_ms)
 
     def repeat_list(self) -> None:
         """A list of this client that is lower than another one was read."""

@@ -368,7 +368,7 @@ async def test_offers_are_forgotten_before_a_connection_is_closed_for_memory(uns
         host.command(socket, AcceptConnection, session_present=False, max_awaiting_rel=100, send_quota=32)
         connection_id = socket.connection.connection_id
         offer = OfferPublish(connection_id=connection_id, position=Position(0, 1), previous=0, timestamp_ms=1, payload=b"p")
-        socket.feed(socket.connection.offer, offer, False, 1)
+        socket.feed(socket.connection.offer, [offer], False, 1)
         assert socket.held_bytes > 0
         transport.get_write_buffer_size = lambda: unsent_bytes  # type: ignore[method-assign]
         socket.free_memory()

@@ -19,8 +19,10 @@ from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
 from state.commands import AcceptConnection, CommandBatch, OfferPublish, OpenFastPath
+from state.events import FastSent
 from state.model import Position
 from state.records.commands import encode_command_batch
+from state.records.events import decode_events
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.support.waiting import until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
@@ -186,6 +188,36 @@ class TestWakeUps:
         assert site.gateway.counters.offers_taken == 1
         assert self.awaken(site, Offers(here=[("another", offer)])) == 1
         site.gateway.stop()
+
+
+async def test_offers_of_a_poll_for_a_client_share_a_record_and_a_write() -> None:
+    site = Site()
+    socket, transport = await site.connected()
+    connection_id = socket.connection.connection_id
+    grant = OpenFastPath(connection_id, 0, 2, after=Position(0, 4), is_snapshot=True, subscriptions=())
+    site.gateway.commands(0, [encode_command_batch(CommandBatch(client_id="c1", commands=(grant,)))])
+    site.appended.clear()
+    now_ms = time.time_ns() // 1_000_000
+
+    def offer(offset: int, connection_id: int = connection_id) -> OfferPublish:
+        return OfferPublish(
+            connection_id=connection_id,
+            position=Position(0, offset),
+            previous=offset - 1,
+            timestamp_ms=now_ms,
+            headers=(("mqtt-topic", b"t"), ("mqtt-qos", b"1")),
+            payload=b"%d" % offset,
+        )
+
+    here = [("c1", offer(5)), ("another", offer(1)), ("c1", offer(6)), ("c1", offer(7, connection_id - 1))]
+    writes_before = transport.writes
+    site.gateway.offers(Offers(here=here), 0)
+    await until(lambda: bool(transport.data), "both messages")
+    (record,) = (value for topic, key, value in site.appended if (topic, key) == (SETTINGS.events_topic, b"c1"))
+    assert [event.message.payload for event in decode_events(record or b"") if isinstance(event, FastSent)] == [b"5", b"6"]
+    assert transport.writes == writes_before + 1
+    assert (site.gateway.counters.offers_taken, site.gateway.counters.offers_ignored) == (2, 2)
+    site.gateway.stop()
 
 
 async def test_an_offer_that_finds_the_lease_expired_is_not_taken() -> None:

@@ -122,16 +122,34 @@ def test_version_3_is_what_it_was_when_it_was_first_written() -> None:
         assert encode_event(event) == written
 
 
+FAST_SENT = FastSent(
+    connection_id=1, position=Position(0, 5), previous=4, packet_id=32_768, qos=QoS.AT_LEAST_ONCE, message=MESSAGE, sent_ms=7
+)
+
+
+def test_messages_taken_at_once_share_a_record_with_acknowledgements() -> None:
+    events = (*ACKNOWLEDGEMENTS, FAST_SENT, msgspec.structs.replace(FAST_SENT, packet_id=32_769), *ACKNOWLEDGEMENTS)
+    assert decode_events(joined([encode_event(event) for event in events], has_fast_sent=True)) == events
+
+
+def test_version_4_is_what_it_was_when_it_was_first_written() -> None:
+    """An engine that does not know it waits for one that does."""
+    sent = "9a 0c 01 920005 04 cd8000 01 9da16da174c4017001c20000c0c095c0c0c0c09090c0c0 07 c2 00"
+    written = bytes.fromhex(f"04c1696e666c69676874 92 {sent} 96040102 00a000")
+    assert joined([encode_event(FAST_SENT), encode_puback(1, 2)], has_fast_sent=True) == written
+
+
 def test_a_connect_of_an_earlier_version_names_no_expired_session() -> None:
     assert decode_events(bytes.fromhex("01 9d 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01")) == (CONNECTED,)
     assert encode_event(CONNECTED)[:1] == VERSION_BYTE
 
 
 @pytest.mark.parametrize("other", [PUBLICATION, ConnectionLost(connection_id=1), MessageReturned(message=MESSAGE)])
-def test_nothing_else_shares_a_record(other: LoggedEvent) -> None:
+@pytest.mark.parametrize("has_fast_sent", [False, True])
+def test_nothing_else_shares_a_record(other: LoggedEvent, has_fast_sent: bool) -> None:
     """An id that is made of a position would be there twice."""
     with pytest.raises(UnreadableRecord, match="not an event of a gateway"):
-        decode_events(joined([encode_event(ACKNOWLEDGEMENTS[0]), encode_event(other)]))
+        decode_events(joined([encode_event(ACKNOWLEDGEMENTS[0]), encode_event(other)], has_fast_sent=has_fast_sent))
 
 
 def test_a_record_with_no_event_at_all_is_unreadable() -> None:

@@ -48,7 +48,7 @@ def offer(
     )
     counters, path = harness.counters, harness.connection.fast_path
     ignored, taken = counters.offers_ignored, counters.offers_taken
-    harness.feed("offer", given, under_pressure, WALL_MS)
+    harness.feed("offer", [given], under_pressure, WALL_MS)
     # A router does not always make an offer to a path that is not open, so it must be right about what would become of it.
     if path is FastPathState.CLOSED:
         assert counters.offers_ignored == ignored + 1

@@ -7,7 +7,7 @@ from sinks.mqtt.connection.append_queue import Append, AppendQueue
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.settings import GatewaySettings
-from state.events import PubAckReceived, PubRecReceived
+from state.events import FastSent, PubAckReceived, PubRecReceived
 from state.model import MIN_FAST_PACKET_ID, Message, Position, QoS
 from state.records.events import MAX_EVENTS_IN_RECORD, decode_events, encode_event
 
@@ -340,15 +340,57 @@ class TestAcknowledgements:
         assert (appends.unconfirmed_bytes, appends.unwritten_bytes, appends.is_full) == (0, 0, False)
 
 
+def fast_publish(packet_id: int) -> FastPublish:
+    message = Message(message_id="m", topic="t", payload=b"p")
+    return FastPublish(Position(0, packet_id), message, QoS.AT_LEAST_ONCE, packet_id, None, b"p", 0)
+
+
+def fast_sent(packet_id: int) -> bytes:
+    message = Message(message_id="m", topic="t", payload=b"p")
+    return encode_event(
+        FastSent(
+            connection_id=1,
+            position=Position(0, packet_id),
+            previous=packet_id - 1,
+            packet_id=packet_id,
+            qos=QoS.AT_LEAST_ONCE,
+            message=message,
+            sent_ms=0,
+        )
+    )
+
+
+class TestFastSent:
+    def test_messages_taken_at_once_share_a_record_with_acknowledgements(self) -> None:
+        appends = queue()
+        first, second = fast_publish(1), fast_publish(2)
+        appends.add_acknowledgement(acknowledgement(1), None, is_urgent=False)
+        appends.add_fast_sent(fast_sent(1), first)
+        appends.add_acknowledgement(acknowledgement(2), None, is_urgent=False)
+        appends.add_fast_sent(fast_sent(2), second)
+        (record,) = appends.take_new()
+        kinds = [type(event).__name__ for event in decode_events(record.value)]
+        assert kinds == ["PubAckReceived", "FastSent", "PubAckReceived", "FastSent"]
+        assert record.fast_publishes == [first, second]
+        assert (record.is_urgent, record.may_linger) == (False, False)
+
+    def test_a_sent_record_gets_no_further_message(self) -> None:
+        appends = queue()
+        appends.add_fast_sent(fast_sent(1), fast_publish(1))
+        (alone,) = appends.take_new()
+        appends.add_fast_sent(fast_sent(2), fast_publish(2))
+        (other,) = appends.take_new()
+        assert (alone.value, other.value) == (fast_sent(1), fast_sent(2)), "one alone is written as ever"
+
+
 def test_only_what_nobody_waits_for_may_linger() -> None:
     appends = queue()
     for value, answer, is_urgent in (b"PUBACK", None, False), (b"PUBREC", b"PUBREL", False), (b"next", None, True):
         appends.add_acknowledgement(value, answer, is_urgent=is_urgent)
         (record,) = appends.take_new()
         assert record.may_linger is (value == b"PUBACK")
-    taken = Append(b"FastSent", is_urgent=False)
-    message = Message(message_id="m", topic="t", payload=b"p")
-    taken.fast_publish = FastPublish(Position(0, 0), message, QoS.AT_LEAST_ONCE, MIN_FAST_PACKET_ID, None, b"p", 0)
+    appends.add_fast_sent(b"FastSent", fast_publish(MIN_FAST_PACKET_ID))
+    (taken,) = appends.take_new()
     assert not taken.may_linger
     for value, is_urgent in (b"1", False), (b"2", True):
         appends.add_acknowledgement(value, None, is_urgent=is_urgent)

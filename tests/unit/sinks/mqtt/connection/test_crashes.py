@@ -91,7 +91,7 @@ def test_a_message_of_the_fast_path_is_reported_once_written(is_confirmed: bool)
     harness.confirming = is_confirmed
     headers = (("mqtt-topic", b"t"), ("mqtt-qos", b"1"))
     given = OfferPublish(connection_id=77, position=Position(0, 2), previous=1, timestamp_ms=0, headers=headers)
-    harness.feed("offer", given, False, 0)
+    harness.feed("offer", [given], False, 0)
     harness.settle()
     close_the_socket(harness)
     assert harness.last(ConnectionLost).unanswered == (MIN_FAST_PACKET_ID if is_confirmed else 0)

@@ -78,7 +78,7 @@ def test_commands_are_still_written_and_offers_are_ignored() -> None:
     close_gracefully(harness)
     assert send_publish(harness, 1) == written(1)
     offer = OfferPublish(connection_id=77, position=Position(0, 1), previous=0, timestamp_ms=0)
-    harness.feed("offer", offer, False, 0)
+    harness.feed("offer", [offer], False, 0)
     assert harness.counters.offers_ignored == 1
 
 
