@@ -26,7 +26,7 @@ class FastPathSettings:
     and micro-batches are for throughput."""
     max_lag_of_few: int = 50_000
     """The same while the messages are for few clients: those have the fast path for throughput, too."""
-    max_held_bytes: int = 8 * MIB
+    max_held_bytes: int = 16 * MIB
     """Messages for one connection that wait for its grant, or for a slot; a part of this while all connections together hold more
     than half of limits.max_total_buffered_bytes. Beyond, they are left to the micro-batches."""
     pressure_loop_lag_ms: int = 400

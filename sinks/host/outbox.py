@@ -6,8 +6,10 @@ It is the one object that knows the packet ids of a wire; wire_table.py has what
    order. QoS 0, PUBREL and acknowledgements pass by [MQTT-4.9.0-3].
 2. A resend of what is on the wire takes no second slot and does not wait behind newer messages. A resend of what still waits here
    is dropped, and so is what waits under an id for which the session sends PUBREL [MQTT-4.3.3-6].
-3. A message of the fast path takes its slot and its packet id with `reserve`, if nothing waits here. It is written when Kafka has
-   the record that says so. Behind it nothing new is written, QoS 0 neither; what is on the wire already may be repeated.
+3. A message of the fast path takes its packet id with `reserve`, if nothing waits here. It is written when Kafka has the record
+   that says so, and the wire has a slot. Behind it nothing new is written, QoS 0 neither; what is on the wire already may be
+   repeated. Such messages may be ahead of the slots: twice as many as the device acknowledges while Kafka confirms one. Else a
+   window would take as long as Kafka's answer.
 4. While the device does not read (`is_blocked`), nothing new at QoS 1 and 2 is written but what the fast path took before.
 5. What the session gives up after it was written leaves the `send_quota` free for another message, but stays counted towards the
    Receive Maximum of an MQTT 5 client for as long as that owes the answer [MQTT-3.3.4-9].
@@ -31,6 +33,10 @@ from state.records.properties import properties_bytes
 _REFUSED_FROM: Final = 0x80
 _MESSAGE_BYTES: Final = 512
 """Memory that a message takes besides its text."""
+_MOST_AHEAD: Final = 512
+_MOST_AHEAD_BYTES: Final = 262_144
+"""Messages, and bytes of their packets, of the fast path ahead of the slots: on a new connection they come again with DUP."""
+_AHEAD_PER_ANSWER: Final = 2
 # Read for every packet, and Python finds a name of the module faster than the member of an enum.
 _ABSENT: Final = WirePhase.ABSENT
 _RESERVED: Final = WirePhase.RESERVED
@@ -59,7 +65,9 @@ class FastPublish(msgspec.Struct, eq=False):
         packet_id: 0 at QoS 0.
         data: The encoded packet, with this packet id and expiry.
         taken_ms: Milliseconds of a monotonic clock.
-        is_confirmed: True when Kafka has the record that says that the fast path has taken the message. It may be written then.
+        is_confirmed: True when Kafka has the record that says that the fast path has taken the message (`Outbox.confirm`). It may
+            be written then.
+        is_withdrawn: True when the session has given it up before it was written.
     """
 
     position: Position
@@ -70,10 +78,27 @@ class FastPublish(msgspec.Struct, eq=False):
     data: bytes
     taken_ms: int
     is_confirmed: bool = False
+    is_withdrawn: bool = False
 
     @property
     def subscription_ids(self) -> tuple[int, ...]:
         return () if self.message.routing is None else self.message.routing.subscription_ids
+
+
+class _Probe(msgspec.Struct, eq=False):
+    """Measures how much is acknowledged while Kafka confirms, by a message of the fast path for which the last slot is taken.
+
+    Attributes:
+        answers_before: `Outbox.answers` when it was taken.
+        confirmed_ms: When Kafka had confirmed it; None = it has not.
+        is_answered: The device has acknowledged it.
+    """
+
+    packet_id: PacketId
+    taken_ms: int
+    answers_before: int
+    confirmed_ms: int | None = None
+    is_answered: bool = False
 
 
 class _Held(NamedTuple):
@@ -100,7 +125,7 @@ class Outbox:
         on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up
             count, and those of the fast path that are not written yet.
         answers: acknowledgements that were waited for.
-        held_bytes: of the session's messages that wait; those of the fast path count as records that Kafka has not confirmed.
+        held_bytes: of the messages that wait. Those of the fast path count as records until Kafka has confirmed them.
     """
 
     send_quota: int
@@ -112,6 +137,12 @@ class Outbox:
     held_bytes: int = 0
     _blocked_bytes: int = 0
     _fast_bytes: int = 0
+    _reserved: int = 0
+    """Messages of the fast path that are not written; `_reserved_bytes` of their packets."""
+    _reserved_bytes: int = 0
+    _ahead: int = 0
+    """How many of them may have no slot."""
+    _probe: _Probe | None = None
     _phases: dict[PacketId, WirePhase] = field(default_factory=dict)  # in the order in which they took their slots
     _held: OrderedDict[PacketId, _Held] = field(default_factory=OrderedDict)
     _owed: dict[PacketId, None] = field(default_factory=dict)  # used as a set: an empty dict takes a quarter of a set's memory
@@ -141,6 +172,21 @@ class Outbox:
         if self.on_wire - len(self._owed) >= self.send_quota:
             return False
         return self.receive_maximum is None or self.on_wire < self.receive_maximum
+
+    @property
+    def has_room_ahead(self) -> bool:
+        """Returns True if the fast path may take one more message that waits for a slot (rule 3)."""
+        on_wire, ahead = self.on_wire, self._ahead
+        if self._reserved_bytes >= _MOST_AHEAD_BYTES or on_wire - len(self._owed) >= self.send_quota + ahead:
+            return False
+        return self.receive_maximum is None or on_wire < self.receive_maximum + ahead
+
+    @property
+    def _may_write_reserved(self) -> bool:
+        written = self.on_wire - self._reserved
+        if written - len(self._owed) >= self.send_quota:
+            return False
+        return self.receive_maximum is None or written < self.receive_maximum
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
@@ -193,7 +239,9 @@ class Outbox:
         for packet_id in packet_ids:
             phase = self._phases.get(packet_id, _ABSENT)
             if phase is _RESERVED:
-                self._behind = [due for due in self._behind if isinstance(due, SendPublish) or due.packet_id != packet_id]
+                self._forget_reserved(packet_id)
+            if self._probe is not None and self._probe.packet_id == packet_id:
+                self._probe = None
             if self._no_longer_held(packet_id) or phase is _RESERVED or self.receive_maximum is None:
                 self._step(packet_id, WireEvent.WITHDRAW)
             elif phase in HOLDS_SLOT:
@@ -211,9 +259,10 @@ class Outbox:
                 self._fast_bytes -= size_bytes
                 self.held_bytes -= _MESSAGE_BYTES + size_bytes
                 return first, 0
-            if not first.is_confirmed:
+            if not first.is_confirmed or (first.qos and not self._may_write_reserved):
                 return None
             del self._behind[0]
+            self._no_longer_reserved(first)
             if not first.qos or self._step(first.packet_id, _CONFIRM[first.qos]) is _WRITE_PUBLISH:
                 return first, (now_ms - first.taken_ms) // 1_000
         if not self._held or self.is_blocked or not self.has_free_slot:
@@ -264,17 +313,60 @@ class Outbox:
         return _STEPS[self._phases.get(packet_id, _ABSENT)][WireEvent.TAKE][1] is WireAction.TAKE_SLOT
 
     def reserve(self, fast: FastPublish) -> bool:
-        """Take a slot for a message; set `is_confirmed` when Kafka has the record that says so, and take what is due.
+        """Takes a message of the fast path. Call `confirm` when Kafka has the record that says so, and take what is due.
 
-        False, and nothing is done: all slots are taken, or something waits for one, or the id is in use.
+        Returns:
+            False, and nothing is done: there is no slot and no room ahead, or something waits for one, or the id is in use.
         """
         if fast.qos:
-            if self._held or not self.has_free_slot or self._step(fast.packet_id, WireEvent.TAKE) is not WireAction.TAKE_SLOT:
+            has_room = not self._held and (self.has_free_slot or self.has_room_ahead)
+            if not has_room or self._step(fast.packet_id, WireEvent.TAKE) is not WireAction.TAKE_SLOT:
                 return False
             self._used_ids[fast.packet_id] = fast.position
             self._last_fast_id = fast.packet_id
+            self._reserved += 1
+            self._reserved_bytes += len(fast.data)
+            if self._probe is None and not self.has_free_slot:
+                self._probe = _Probe(fast.packet_id, fast.taken_ms, self.answers)
         self._behind.append(fast)
         return True
+
+    def confirm(self, fast: FastPublish, now_ms: int) -> None:
+        """Notes that Kafka has the record that says that the message was taken. Then take what is due."""
+        if fast.is_withdrawn:
+            return
+        fast.is_confirmed = True
+        self.held_bytes += _MESSAGE_BYTES + len(fast.data)
+        probe = self._probe
+        if probe is not None and probe.packet_id == fast.packet_id:
+            probe.confirmed_ms = now_ms
+
+    def measure_ahead(self, now_ms: int) -> None:
+        """Decides how many messages may be ahead of the slots. Call it when what the device has sent at once is worked off."""
+        probe = self._probe
+        if probe is None or not probe.is_answered:
+            return
+        self._probe = None
+        if probe.confirmed_ms is not None:
+            whole_ms, kafka_ms = now_ms - probe.taken_ms + 1, probe.confirmed_ms - probe.taken_ms + 1
+            answers = (self.answers - probe.answers_before) * kafka_ms // whole_ms
+            self._ahead = min(_MOST_AHEAD, _AHEAD_PER_ANSWER * answers)
+
+    def _forget_reserved(self, packet_id: PacketId) -> None:
+        for index, due in enumerate(self._behind):
+            if isinstance(due, FastPublish) and due.packet_id == packet_id:
+                del self._behind[index]
+                due.is_withdrawn = True
+                self._no_longer_reserved(due)
+                return
+
+    def _no_longer_reserved(self, fast: FastPublish) -> None:
+        size_bytes = len(fast.data)
+        if fast.is_confirmed:
+            self.held_bytes -= _MESSAGE_BYTES + size_bytes
+        if fast.qos:
+            self._reserved -= 1
+            self._reserved_bytes -= size_bytes
 
     # --- from the device: then take what is due -------------------------------------------------------------------------------
 
@@ -295,6 +387,8 @@ class Outbox:
         before = self._phases.get(packet_id, _ABSENT)
         action = self._step(packet_id, event)
         self.answers += self._phases.get(packet_id, _ABSENT) is not before
+        if self._probe is not None and self._probe.packet_id == packet_id:
+            self._probe.is_answered = True
         return action
 
     # --- slots ----------------------------------------------------------------------------------------------------------------

@@ -10,8 +10,9 @@ Rules:
     sent again would be delivered twice. The session retries by its own clock and cannot know of either yet.
  5. A PUBREL that the session sends again on a new connection takes no slot.
  6. An acknowledgement of the wrong kind, or for an unknown packet id, changes nothing: the session judges it.
- 7. A message of the fast path takes its slot when the gateway takes it, and is written when Kafka has it (protocol.md, 7).
-    Its id must be free for that. Between the two, whatever the session sends under the id is the same message, and is dropped.
+ 7. A message of the fast path is counted with the slots when the gateway takes it, and is written when Kafka has it and a slot is
+    free (protocol.md, 7; sinks/host/outbox.py, rule 3). Its id must be free for that. Between the two, whatever the session sends
+    under the id is the same message, and is dropped.
 
 Theory of operation. A packet id is in exactly one phase; ABSENT is the phase of every id that nothing has been sent for on this
 connection. A message that waits for a slot has not changed anything on the wire yet: it stands in a queue (`Outbox`), and the
@@ -35,7 +36,7 @@ class WirePhase(IntEnum):
     FINISHED = 5
     """The exchange ended on this connection."""
     RESERVED = 6
-    """A message of the fast path has the slot, and is not written yet."""
+    """A message of the fast path is taken, and is not written yet."""
 
 
 class WireEvent(IntEnum):

@@ -329,6 +329,7 @@ class AcceptedDevice:
         Call it after everything that may have made one acceptable: a grant, an answer of the device, a confirmation.
         """
         fast_path = self.fast_path
+        self.outbox.measure_ahead(now_ms)
         while (taken := fast_path.take_next(self._records.is_full, now_ms)) is not None:
             if isinstance(taken, OfferHold):
                 return taken
@@ -349,7 +350,7 @@ class AcceptedDevice:
         """Kafka has the record, or the device was refused what it holds."""
         if append.fast_publishes is not None:
             for publish in append.fast_publishes:
-                publish.is_confirmed = True
+                self.outbox.confirm(publish, now_ms)
             self._write_due(now_ms)
         self._records.take_answers(self._output.packets)
 

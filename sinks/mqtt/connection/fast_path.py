@@ -4,8 +4,8 @@
    in another way is refused. The offers of a partition are a chain: each is taken once, in their order, and none past a message
    that goes by the slow path. An offer that only comes too early (`OfferHold`) is held, and those behind it, until a grant
    comes, a slot is free, or the session sends it.
-2. A message that is taken has a slot on the wire and a packet id (`Outbox.reserve`), and `FastSent` with the whole message goes
-   to the log. It is written when Kafka has confirmed that.
+2. A message that is taken has a packet id (`Outbox.reserve`), and `FastSent` with the whole message goes to the log. It is
+   written when Kafka has confirmed that and a slot on the wire is free.
 3. What was taken is remembered until a grant says that the session has read it; until then a PUBLISH of the session for it is a
    second copy.
 4. The session names the partition of the client's messages, which changes only when partitions are added. What was taken in
@@ -45,7 +45,7 @@ from state.model import Message, Position, QoS, Routing, Subscription
 from state.outbound.deduplication import DIGEST_BYTES, message_digest
 from state.records.messages import BCC, CC, message_event
 from state.records.record import Header, accepted_at, position
-from state.records.scheduling import DELIVER_AT
+from state.records.scheduling import DELIVER_AT, collapse_key
 
 MAX_RESUBSCRIBED: Final = 1_000
 """Topic filters that a device may change on one connection, because each has to be remembered; beyond, it has no fast path."""
@@ -98,7 +98,7 @@ class OfferHold(StrEnum):
     UNREAD = "unread"
     """The device does not read."""
     WAITING = "waiting"
-    """Something waits for a slot, or all slots are taken."""
+    """Something waits for a slot, or all slots are taken and no more messages may be ahead of them."""
     UNADOPTED = "unadopted"
     """Too much was sent that the session has not read about."""
 
@@ -214,6 +214,8 @@ class WireFastPath:
     held: HeldOffers = field(init=False)
     _awaits_slot: bool = False
     """The first held offer needs a slot, as far as is known: so it is not decoded again before there is one."""
+    _may_be_ahead: bool = False
+    """It may be taken ahead of the slots."""
     _wall_ahead_ms: int = 0
     """The difference of the two clocks, as of the newest offer: what is held is judged later."""
     _is_open: bool = False
@@ -440,9 +442,13 @@ class WireFastPath:
             return OfferHold.UNCONFIRMED
         if self.outbox.is_blocked:
             return OfferHold.UNREAD
-        if self.outbox.held or (self._awaits_slot and not self.outbox.has_free_slot):
+        if self.outbox.held or (self._awaits_slot and not self._has_room(self._may_be_ahead)):
             return OfferHold.WAITING
         return OfferHold.UNADOPTED if len(self._taken) >= _MOST_UNADOPTED else None
+
+    def _has_room(self, may_be_ahead: bool) -> bool:
+        """Returns True if there is a slot, or room ahead of the slots for a message that may be there."""
+        return self.outbox.has_free_slot or (may_be_ahead and self.outbox.has_room_ahead)
 
     def _take(
         self, offer: OfferPublish, chain: Chain, is_granted: bool, wall_ms: int, now_ms: int
@@ -478,7 +484,9 @@ class WireFastPath:
         else:
             qos = granted
         if qos and not outbox.has_free_slot:
-            return OfferHold.WAITING
+            self._may_be_ahead = _may_be_ahead(message)
+            if not self._has_room(self._may_be_ahead):
+                return OfferHold.WAITING
         packet_id = outbox.next_fast_id() if qos else 0
         if packet_id is None:
             return OfferRefusal.PACKET_IDS
@@ -550,6 +558,12 @@ def _judge(message: Message, wall_ms: int) -> OfferRefusal | None:
     if message.expires_at_ms is not None and message.expires_at_ms <= wall_ms and message.expiration_ms != 0:
         return OfferRefusal.EXPIRED
     return None
+
+
+def _may_be_ahead(message: Message) -> bool:
+    """Returns False for a message that the session may end or replace while it waits for a slot (state/outbound/transmission.py,
+    rule 2)."""
+    return message.expires_at_ms is None and collapse_key(message) is None
 
 
 def _left_s(message: Message, wall_ms: int) -> int | None:

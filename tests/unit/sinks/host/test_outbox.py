@@ -51,7 +51,7 @@ class Wire:
 
     def confirm(self, fast: FastPublish | None) -> list[PacketId]:
         assert fast is not None
-        fast.is_confirmed = True
+        self.outbox.confirm(fast, self.now_ms)
         return self.due()
 
 
@@ -282,7 +282,7 @@ class TestFastPath:
         assert wire.outbox.on_wire == 1
         assert wire.confirm(fast) == [FIRST_FAST, 1]
         assert wire.outbox.on_wire == 2
-        assert wire.take(2) is None, "all slots are taken"
+        assert wire.take(2) is None, "all slots are taken, and nothing was acknowledged"
         wire.outbox.acknowledged(FIRST_FAST)
         assert wire.outbox.on_wire == 1
 
@@ -316,6 +316,91 @@ class TestFastPath:
         wire.outbox.withdraw((FIRST_FAST,))
         assert (wire.outbox.on_wire, wire.outbox.owed) == (1, 1)
         assert wire.outbox.received(FIRST_FAST, 0)
+
+
+class TestAheadOfTheSlots:
+    """The device acknowledges at once, and Kafka takes 10 ms, if a test says nothing else."""
+
+    @staticmethod
+    def turn(wire: Wire, *, kafka_ms: int = 10, device_ms: int = 0) -> int:
+        """Takes as many messages as it may; Kafka confirms, the device acknowledges all. Returns how many there were."""
+        wire.outbox.measure_ahead(wire.now_ms)
+        taken: list[FastPublish] = []
+        while (fast := wire.take(len(taken) + 1)) is not None:
+            taken.append(fast)
+        wire.now_ms += kafka_ms
+        written = [packet_id for fast in taken for packet_id in wire.confirm(fast)]
+        wire.now_ms += device_ms
+        for packet_id in written:  # grows
+            written += wire.after(wire.outbox.acknowledged, packet_id)
+        assert written == [fast.packet_id for fast in taken]
+        return len(taken)
+
+    def test_they_grow_with_what_is_acknowledged_while_kafka_confirms(self) -> None:
+        wire = Wire(32)
+        assert [self.turn(wire) for _ in range(6)] == [32, 32 + 2 * 32, 32 + 2 * 96, 32 + 2 * 224, 32 + 512, 32 + 512]
+
+    def test_a_slow_device_gets_none(self) -> None:
+        wire = Wire(2)
+        assert [self.turn(wire, kafka_ms=5, device_ms=200) for _ in range(3)] == [2, 2, 2]
+        assert self.turn(wire) == 2
+        assert self.turn(wire) > 2
+
+    def test_they_are_written_in_their_order_when_slots_are_free(self) -> None:
+        """[MQTT-3.3.4-9]"""
+        wire = self.ahead(Wire(2, 2), 4)
+        fast = [wire.take(offset) for offset in range(1, 7)]
+        assert wire.take(7) is None
+        written = [packet_id for each in fast for packet_id in wire.confirm(each)]
+        assert written == [fast[0].packet_id, fast[1].packet_id]  # type: ignore[union-attr]
+        assert wire.send(1) == [], "it waits behind them"
+        assert wire.after(wire.outbox.acknowledged, written[0]) == [fast[2].packet_id]  # type: ignore[union-attr]
+        for each in fast[1:5]:
+            wire.outbox.acknowledged(each.packet_id)  # type: ignore[union-attr]
+            written += wire.due()
+        assert written[-2:] == [fast[5].packet_id, 1]  # type: ignore[union-attr]
+
+    def test_a_withdrawn_one_is_not_written_and_counts_no_more(self) -> None:
+        wire = self.ahead(Wire(1), 2)
+        first, second, third = (wire.take(offset) for offset in (1, 2, 3))
+        assert first is not None
+        assert second is not None
+        wire.confirm(first)
+        wire.confirm(second)
+        wire.outbox.withdraw((second.packet_id,))
+        assert wire.outbox.held_bytes == 0
+        wire.confirm(second)
+        assert wire.outbox.held_bytes == 0
+        assert wire.confirm(third) == []
+        assert wire.outbox.held_bytes > 0
+        assert wire.after(wire.outbox.acknowledged, first.packet_id) == [third.packet_id]  # type: ignore[union-attr]
+        assert wire.outbox.held_bytes == 0
+
+    def test_their_number_and_size_are_limited(self) -> None:
+        wire = self.ahead(Wire(2), 1_000)
+        assert [wire.take(offset) is None for offset in (1, 514, 515)] == [False] * 3
+        wire = self.ahead(Wire(1), 10)
+        large = Message(message_id="m", topic="t", payload=b"")
+        for number in range(3):
+            packet_id = wire.outbox.next_fast_id()
+            assert packet_id is not None
+            fast = FastPublish(Position(0, 1), large, QoS(1), packet_id, None, bytes(200_000), wire.now_ms)
+            assert wire.outbox.reserve(fast) is (number < 2)
+
+    @staticmethod
+    def ahead(wire: Wire, count: int) -> Wire:
+        """Lets so many be ahead."""
+        wire.outbox._ahead = count
+        return wire
+
+    def test_a_measurement_by_a_withdrawn_message_is_begun_anew(self) -> None:
+        wire = Wire(1)
+        first = wire.take()
+        wire.confirm(first)
+        wire.outbox.withdraw((FIRST_FAST,))
+        assert wire.outbox._probe is None
+        assert self.turn(wire) == 1
+        assert self.turn(wire) > 1
 
 
 class TestFastPacketIds:

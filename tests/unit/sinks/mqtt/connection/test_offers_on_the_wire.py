@@ -6,6 +6,7 @@ from state.commands import CloseFastPath, SendPublish, SendPubRel, WithdrawPubli
 from state.events import ConnectionLost, FastPathClosed, FastSent, PubAckReceived
 from state.model import QoS, ReasonCode, Routing
 from state.records.routing import encode_routing
+from state.records.scheduling import COLLAPSE_KEY
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected, send_publish
 from tests.unit.sinks.mqtt.connection.offers import FIRST, SECOND, grant, granted, holds, offer, refusals, send_slow, sent
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
@@ -106,6 +107,45 @@ class TestTheWire:
         send_publish(harness, 0, qos=0)
         harness.confirming = True
         assert harness.settle() == sent(SECOND) + sent(0, qos=0)
+
+
+class TestAheadOfTheSlots:
+    @staticmethod
+    def quick() -> Harness:
+        """A device with two slots, both taken, that has acknowledged two messages at once."""
+        harness = granted()
+        for offset in (5, 6, 7):
+            offer(harness, offset)
+        assert harness.send(ack(0x40, FIRST), ack(0x40, SECOND)) == sent(FIRST + 2)
+        assert offer(harness, 8) == sent(FIRST + 3)
+        return harness
+
+    def test_messages_are_taken_before_there_is_a_slot_for_them(self) -> None:
+        """[MQTT-3.3.4-9]"""
+        harness = self.quick()
+        assert offer(harness, 9) == offer(harness, 10) == b"", "they are in the log, and wait for slots"
+        assert [event.position.offset for event in harness.events if isinstance(event, FastSent)] == [5, 6, 7, 8, 9, 10]
+        assert send_publish(harness, 1) == b"", "it waits behind them"
+        assert harness.effects.held_bytes > 0
+        assert harness.send(ack(0x40, FIRST + 2)) == sent(FIRST + 4)
+        assert harness.send(ack(0x40, FIRST + 3), ack(0x40, FIRST + 4)) == sent(FIRST + 5) + sent(1)
+        assert harness.effects.held_bytes == 0
+
+    def test_what_may_expire_or_be_replaced_waits_for_a_slot(self) -> None:
+        for header in ("expiration", b"5000"), (COLLAPSE_KEY, b"key"):
+            harness = self.quick()
+            offer(harness, 9, header)
+            assert harness.counters.offers_taken == 4, header
+            assert offer(harness, 10) == b"", "in its order"
+            assert harness.counters.offers_taken == 4
+            harness.send(ack(0x40, FIRST + 2))
+            assert harness.counters.offers_taken == 6
+
+    def test_a_device_that_acknowledges_nothing_gets_nothing_ahead(self) -> None:
+        harness = granted()
+        for offset in range(5, 9):
+            offer(harness, offset)
+        assert (harness.counters.offers_taken, holds(harness)) == (2, {"waiting": 2})
 
 
 class TestProperties:
