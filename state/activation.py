@@ -70,6 +70,7 @@ class Activation:
         mark_ends: If no such session is left, its mark ends with this connection; 0 = nothing has ended.
         acknowledged, acknowledged_bytes: Number and size of the messages that the client has acknowledged.
         limits_lowered: The client stands still, so lower limits of the queue hold from now on.
+        has_published_will: A will is among the commands.
         was_kept: A DISCONNECT has ended a session that would have outlived its connection.
     """
 
@@ -82,6 +83,7 @@ class Activation:
         "corrects_list",
         "ended",
         "fast_path",
+        "has_published_will",
         "limits_lowered",
         "lists_end",
         "mark_ends",
@@ -105,7 +107,7 @@ class Activation:
         self.corrects_list = False
         self.lists_end = 0
         self.presence = PresenceChanges()
-        self.marks_session = self.was_kept = False
+        self.marks_session = self.was_kept = self.has_published_will = False
         self.mark_ends = 0
         self.acknowledged = self.acknowledged_bytes = 0
 

@@ -433,9 +433,11 @@ class EndSessionMark(Value, frozen=True, tag=37):
 
     Attributes:
         connection_id: Of its last connection.
+        has_will: A will may still come, so the mark stays, and says that there is no session.
     """
 
     connection_id: int
+    has_will: bool = False
 
 
 GatewayCommand: TypeAlias = (
@@ -448,6 +450,8 @@ GatewayCommand: TypeAlias = (
     | OpenFastPath
     | CloseFastPath
 )
+HeldCommand: TypeAlias = GatewayCommand | EndSessionMark
+"""The commands that may have to wait until a will is in the log (state/inbound/wills.py)."""
 Command: TypeAlias = (
     GatewayCommand
     | ForwardPublication

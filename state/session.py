@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Final, assert_never
 
 from state.activation import Activation
-from state.commands import AcceptConnection, CloseConnection, Command, DropAwaitingRel, Transition
+from state.commands import AcceptConnection, CloseConnection, Command, DropAwaitingRel, HeldCommand, Transition
 from state.connection import SessionConnection
 from state.errors import ProtocolViolation
 from state.events import (
@@ -49,7 +49,7 @@ from state.events import (
     Unsubscribed,
 )
 from state.inbound.inbound import SessionInbound
-from state.inbound.wills import PendingWill, pending_will, publish_will
+from state.inbound.wills import PendingWill, pending_will, publish_will, split_behind_wills
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
 from state.outbound import acknowledgements, admission, cancellation, collapsing, endings, retransmission, transmission
 from state.outbound.backlog import Backlog
@@ -104,6 +104,8 @@ class Session:
         "close_unconfirmed",
         "connection",
         "established",
+        "held",
+        "held_since_ms",
         "inbound",
         "newest_connection_id",
         "offline_since_ms",
@@ -126,6 +128,9 @@ class Session:
         """The session has closed its newest connection, and the gateway has not confirmed the end."""
         self.session_expiry_interval_s = settings.session_expiry_interval_s
         self.pending_will: PendingWill | None = None
+        self.held: tuple[HeldCommand, ...] = ()
+        """Commands for the next activation: a will that was published in the last one belongs before them in the log."""
+        self.held_since_ms = 0
         self.outbound = SessionOutbound(settings)
         self.inbound = SessionInbound()
 
@@ -147,6 +152,8 @@ class Session:
             The commands, in the order in which to carry them out.
         """
         activation = Activation(self.client_id, now_ms, self.settings)
+        activation.commands += self.held
+        self.held = ()
         if self.is_empty:  # the host may have forgotten it: both cases must give the same commands
             self.offline_since_ms = now_ms
             self.started_by = self.newest_connection_id = 0
@@ -180,8 +187,13 @@ class Session:
                 has_session=self.established,
                 is_kept=self.established and self.session_expiry_interval_s > 0,
                 is_online=self.connection is not None,
+                has_will=self.pending_will is not None or (self.connection is not None and self.connection.will is not None),
                 newest_connection_id=self.newest_connection_id,
             )
+        commands: list[Command] = activation.commands
+        if activation.has_published_will:
+            commands, self.held = split_behind_wills(commands)
+            self.held_since_ms = now_ms
         told = changed(
             presence,
             self._presence(),
@@ -190,7 +202,7 @@ class Session:
             session_expiry_interval_s=self.session_expiry_interval_s,
             now_ms=now_ms,
         )
-        return (*activation.commands, told) if told is not None else tuple(activation.commands)
+        return (*commands, told) if told is not None else tuple(commands)
 
     def next_deadline_ms(self) -> int | None:
         """Returns the time at which the session must be called even without an event; None = only an event can change it."""
@@ -208,6 +220,7 @@ class Session:
             self._return_copies_expire_ms(),
             outbound.scheduled.next_due_ms() if outbound.scheduled.waiting else None,
             None if self.pending_will is None else self.pending_will.due_ms,
+            self.held_since_ms + 1 if self.held else None,
             routed.next_end_ms(outbound.routing, has_session=self.established) if outbound.routing.is_needed else None,
         )
         return min((deadline for deadline in deadlines if deadline is not None), default=None)
@@ -216,7 +229,7 @@ class Session:
     def is_empty(self) -> bool:
         """Says that no later event could need anything in the session, so that the caller may forget it."""
         outbound = self.outbound
-        if self.connection is not None or self.established or self.pending_will is not None:
+        if self.connection is not None or self.established or self.pending_will is not None or self.held:
             return False
         is_needed = outbound.positions.unread or outbound.returns.digests or outbound.routing.is_needed
         return not outbound.queue and not outbound.scheduled.waiting and not is_needed
@@ -643,6 +656,8 @@ class Session:
     def _publish_will(self, pending: PendingWill, activation: Activation) -> None:
         self.pending_will = None  # [MQTT-3.1.2-10]
         publish_will(pending, activation)
+        activation.has_published_will = True
+        activation.mark_ends = max(activation.mark_ends, self.newest_connection_id)
 
     def _purge(self, activation: Activation) -> None:
         """Ends the session of an offline client.

@@ -16,6 +16,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from state.commands import HeldCommand
 from state.connection import PathState, SessionConnection, SessionFastPath
 from state.errors import UNDECODABLE, UnreadableRecord
 from state.inbound.awaiting_rel import AwaitingRelease
@@ -132,6 +133,7 @@ class ScheduleV1(_StoredStruct, frozen=True):
         scheduled: In the order of their times.
         cancels: Ids of messages.
         rate: (level, at_ms) of SendRate; None = nothing was sent under a rate.
+        held: In the order of the commands.
         backlog: (keeps_up_until_ms, is_doubted, lead_until_ms, told_progress) of Backlog; None = as of a client without a queue.
     """
 
@@ -139,6 +141,8 @@ class ScheduleV1(_StoredStruct, frozen=True):
     cancels: tuple[str, ...] = ()
     rate: tuple[int, int] | None = None
     backlog: tuple[int, bool, int, bool] | None = None
+    held: tuple[HeldCommand, ...] = ()
+    held_since_ms: int = 0
 
 
 class UnscheduledSessionV1(_StoredStruct, frozen=True):
@@ -213,7 +217,7 @@ def encode_session(session: Session) -> bytes:
     outbound, awaiting = session.outbound, session.inbound.awaiting_rel
     connection, pending = session.connection, session.pending_will
     has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None or outbound.backlog.is_stored
-    schedule = _pack_schedule(outbound) if has_schedule else None
+    schedule = _pack_schedule(session) if has_schedule or session.held else None
     record_type = UnscheduledSessionV1 if schedule is None else partial(SessionV1, schedule=schedule)
     record = record_type(
         connection=None
@@ -345,6 +349,7 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
         _unpack_routing(record.routing, outbound.routing)
     if record.schedule is not None:
         _unpack_schedule(record.schedule, outbound)
+        session.held, session.held_since_ms = record.schedule.held, record.schedule.held_since_ms
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
@@ -442,10 +447,12 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
     )
 
 
-def _pack_schedule(outbound: SessionOutbound) -> ScheduleV1 | None:
+def _pack_schedule(session: Session) -> ScheduleV1 | None:
+    outbound = session.outbound
     rate, backlog = outbound.rate, outbound.backlog
     is_plain = not backlog.is_stored
-    if not outbound.scheduled.waiting and not outbound.cancels and (rate is None or not rate.at_ms) and is_plain:
+    has_rate = rate is not None and rate.at_ms
+    if not (outbound.scheduled.waiting or outbound.cancels or has_rate or session.held) and is_plain:
         return None
     return ScheduleV1(
         scheduled=tuple(outbound.scheduled),
@@ -454,6 +461,8 @@ def _pack_schedule(outbound: SessionOutbound) -> ScheduleV1 | None:
         backlog=None
         if is_plain
         else (backlog.keeps_up_until_ms, backlog.is_doubted, backlog.lead_until_ms, backlog.told_progress),
+        held=session.held,
+        held_since_ms=session.held_since_ms if session.held else 0,
     )
 
 

@@ -28,6 +28,12 @@ class KnownTables(Protocol):
     def expired(self, client_id: ClientId) -> ExpiredSession | None:
         """Returns the client's session if it has expired and the log does not say so yet."""
 
+    def wills_settled(self, client_id: ClientId) -> bool:
+        """Returns True if no will of the client's earlier connections can get into the log any more.
+
+        It is right once the tables are as far as the log. True is certain only if `knows_sessions`.
+        """
+
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         """Returns True if the client's highest list is known, and is not above this one by `order_of`."""
 
@@ -50,6 +56,9 @@ class _NoTables:
 
     def expired(self, client_id: ClientId) -> ExpiredSession | None:
         return None
+
+    def wills_settled(self, client_id: ClientId) -> bool:
+        return False
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         return False
@@ -106,6 +115,10 @@ class RoutingView:
     def expired(self, client_id: ClientId) -> ExpiredSession | None:
         mark = self._tables.sessions.get(client_id.encode())
         return None if mark is None else mark.expired(self._now_ms())
+
+    def wills_settled(self, client_id: ClientId) -> bool:
+        mark = self._tables.sessions.get(client_id.encode())
+        return self._is_complete() if mark is None else mark.wills_settled
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         entry = self._tables.subscriptions.get(client_id)

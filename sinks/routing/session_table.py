@@ -12,7 +12,8 @@ _TIME_BITS: Final = 64
 _TIME: Final = (1 << _TIME_BITS) - 1
 _LEFT_BITS: Final = 33
 _LEFT: Final = (1 << _LEFT_BITS) - 1
-_OTHER_BITS: Final = _TIME_BITS + _LEFT_BITS
+_SETTLED_BIT: Final = _TIME_BITS + _LEFT_BITS
+_OTHER_BITS: Final = _SETTLED_BIT + 1
 
 
 class SessionTable:
@@ -26,8 +27,8 @@ class SessionTable:
     def __init__(self) -> None:
         self._key = secrets.token_bytes(_KEY_BYTES)
         self._marks: dict[int, int] = {}
-        """The connection of each mark, `left_s` plus one, and the time until which the session is kept: one number takes less
-        than three."""
+        """The connection of each mark, `wills_settled`, `left_s` plus one, and the time until which the session is kept: one
+        number takes less than four."""
 
     def mark(self, client: bytes, mark: SessionMark) -> None:
         """A connection has begun, resumed or left a session.
@@ -40,7 +41,8 @@ class SessionTable:
         known = self._marks.get(digest, -1) >> _OTHER_BITS
         if mark.connection_id > known or (mark.connection_id == known and mark.kept_until_ms):
             left = 0 if mark.left_s is None else mark.left_s + 1
-            self._marks[digest] = (mark.connection_id << _LEFT_BITS | left) << _TIME_BITS | mark.kept_until_ms
+            others = (mark.connection_id << 1 | mark.wills_settled) << _LEFT_BITS | left
+            self._marks[digest] = others << _TIME_BITS | mark.kept_until_ms
 
     def end(self, client: bytes, connection_id: int) -> None:
         """Removes a session that has ended.
@@ -59,7 +61,8 @@ class SessionTable:
         if mark is None:
             return None
         left = mark >> _TIME_BITS & _LEFT
-        return SessionMark(mark >> _OTHER_BITS, mark & _TIME, left - 1 if left else None)
+        is_settled = bool(mark >> _SETTLED_BIT & 1)
+        return SessionMark(mark >> _OTHER_BITS, mark & _TIME, left - 1 if left else None, is_settled)
 
     def __len__(self) -> int:
         return len(self._marks)

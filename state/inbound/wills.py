@@ -1,9 +1,18 @@
 """Publishes the will of a client (MQTT 5, 3.1.2.5) when its connection ends without DISCONNECT, after the will delay."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from state.activation import Activation
-from state.commands import ForwardPublication, Transition
+from state.commands import (
+    AcceptConnection,
+    Command,
+    EndSessionMark,
+    ForwardPublication,
+    GatewayCommand,
+    HeldCommand,
+    Transition,
+)
 from state.connection import SessionConnection
 from state.model import Will
 
@@ -49,3 +58,29 @@ def publish_will(pending: PendingWill, activation: Activation) -> None:
         )
     )
     activation.record(Transition.PUBLICATION_FORWARDED, publication_id, detail="will")
+
+
+def split_behind_wills(commands: Iterable[Command]) -> tuple[list[Command], tuple[HeldCommand, ...]]:
+    """Splits off the commands that may be read only when the wills before them are in the log.
+
+    The records of a micro-batch get into different partitions in any order. So a gateway could accept a device, and append what
+    it publishes, ahead of the will of the connection before. The next micro-batch begins when Kafka has all records of this one.
+
+    Returns:
+        The commands of this activation, and those of the next one: the commands to each connection that is accepted behind a
+        will, and the end of the mark that says that a will may come.
+    """
+    now: list[Command] = []
+    held: list[HeldCommand] = []
+    has_will, accepted = False, set[int]()
+    for command in commands:
+        if isinstance(command, ForwardPublication):
+            has_will |= command.will
+        elif isinstance(command, AcceptConnection) and has_will:
+            accepted.add(command.connection_id)
+        is_of_accepted = isinstance(command, GatewayCommand) and command.connection_id in accepted
+        if isinstance(command, HeldCommand) and (is_of_accepted or (has_will and isinstance(command, EndSessionMark))):
+            held.append(command)
+        else:
+            now.append(command)
+    return now, tuple(held)

@@ -19,6 +19,9 @@ passed, the session has expired, unless a later connection has resumed it. Rules
  4. It refuses the claim if it has begun behind that connection, has not read the end of it, or has a longer interval.
  5. A session that is resumed without a claim marks itself: bridges mark nothing.
 
+The header `settled` says that no will of this connection or of an earlier one can get into the log any more. Without a mark none
+can, either: each connection with a will has one. Without the header it is not known, so records of a session may leave it out.
+
 A key of its own keeps marks and lists apart: compaction leaves the last record of each.
 """
 
@@ -37,6 +40,8 @@ ALL_MARKED: Final = b"\x00all-marked"
 KEPT: Final = "kept"
 """Header of a mark: seconds as text."""
 LEFT: Final = "left"
+"""Header of a mark, with any value."""
+SETTLED: Final = "settled"
 """Header of a mark, with any value."""
 CLOCKS_MS: Final = 500
 """Brokers' clocks, and what a gateway knows of them, may differ by this much."""
@@ -63,6 +68,11 @@ def left_headers(kept_s: int) -> list[tuple[str, bytes]]:
     return [kept_header(kept_s), (LEFT, b"1")]
 
 
+def settled_header() -> tuple[str, bytes]:
+    """Returns the header `settled`."""
+    return SETTLED, b"1"
+
+
 class SessionMark(NamedTuple):
     """Says what the newest mark of a client tells of its session.
 
@@ -70,11 +80,13 @@ class SessionMark(NamedTuple):
         connection_id: The connection of the mark.
         kept_until_ms: Time until which the session surely lives, in milliseconds since 1970; 0 = nothing is said.
         left_s: The interval that has begun with the end of the connection; None = nothing is said.
+        wills_settled: No will of this connection or of an earlier one can get into the log any more.
     """
 
     connection_id: int
     kept_until_ms: int = 0
     left_s: int | None = None
+    wills_settled: bool = False
 
     def expired(self, now_ms: int) -> ExpiredSession | None:
         """Returns the session if it has expired, as far as marks say (rule 1).
@@ -117,19 +129,24 @@ def read_mark(connection_id: int, headers: Sequence[tuple[str, bytes | None]], t
         connection_id: In its value.
         timestamp_ms: Time of the record.
     """
+    is_settled = any(name == SETTLED for name, _ in headers)
     for name, value in headers:
         if name == KEPT and value is not None and value.isdigit() and len(value) <= len(str(NEVER_EXPIRES_S)):
             kept_s = int(value)
             if kept_s >= NEVER_EXPIRES_S:
-                return SessionMark(connection_id, FOREVER_MS)
+                return SessionMark(connection_id, FOREVER_MS, None, is_settled)
             has_left = any(other == LEFT for other, _ in headers)
             # A topic that has its times from producers may have any of them, also none (-1).
-            return SessionMark(connection_id, max(1, timestamp_ms + 1_000 * kept_s), kept_s if has_left else None)
-    return SessionMark(connection_id)
+            kept_until_ms = max(1, timestamp_ms + 1_000 * kept_s)
+            return SessionMark(connection_id, kept_until_ms, kept_s if has_left else None, is_settled)
+    return SessionMark(connection_id, wills_settled=is_settled)
 
 
 def mark_record(topic: str, client_id: ClientId, command: MarkSession | EndSessionMark) -> SinkRecord:
     """Returns the record for a command of a session."""
     if isinstance(command, EndSessionMark):
+        if command.has_will:
+            headers = tuple(Header(*header) for header in left_headers(0))
+            return SinkRecord(topic, mark_key(client_id), encode_mark(command.connection_id), headers=headers)
         return SinkRecord(topic, mark_key(client_id), None, headers=(Header(ENDED, b"%d" % command.connection_id),))
     return SinkRecord(topic, mark_key(client_id), encode_mark(command.connection_id))

@@ -91,7 +91,7 @@ def stored_records(client_id: ClientId, blob: bytes) -> Iterator[tuple[bytes, by
     except UnreadableRecord:  # a quarantined one: it gets no messages, and is there again when it is restored
         yield mark_key(client_id), encode_mark(0)
         return
-    if session.established:
+    if session.established or session.pending_will is not None:
         yield mark_key(client_id), encode_mark(session.newest_connection_id)
     if subscriptions:
         list_id = session.outbound.routing.list_id

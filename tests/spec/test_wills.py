@@ -2,7 +2,8 @@
 
 import pytest
 
-from state.commands import ForwardPublication
+from state.commands import EndSessionMark, ForwardPublication
+from state.events import Claim
 from state.model import PublishProperties, QoS
 from tests.scenarios.scenario import Scenario, will
 
@@ -152,3 +153,71 @@ class TestGrace:
         s.lose_connection(reconnect_grace_ms=30_000).submit("a").after(10)
         assert (set(s.outcomes), s.uplink) == ({"a"}, [])
         assert s.after(20).uplink == ["gone"]
+
+
+class TestTheNextConnection:
+    """The session accepts a connection when the wills of earlier ones are in the log: with the next micro-batch.
+
+    A micro-batch writes its records in any order, and may write them twice.
+    """
+
+    def test_a_connection_is_accepted_when_the_will_before_it_is_in_the_log(self) -> None:
+        s = Scenario().connect(will=will()).subscribe("t", 1)
+        with s.micro_batch():
+            s.lose_connection().connect().submit("a")
+        assert (s.uplink, s.sees()) == (["gone"], ["CONNACK"])
+        assert s.after(0.001).sees() == ["CONNACK present", "PUBLISH 1 a"]
+
+    def test_a_connection_that_takes_over_is_accepted_behind_the_will(self) -> None:
+        """[MQTT-3.1.4-3] The old connection is closed at once."""
+        s = Scenario().connect(version=5, will=will())
+        assert s.connect(version=5, clean_start=True).sees() == ["CONNACK", "CLOSE 0x8E"]
+        assert s.uplink == ["gone"]
+        assert s.after(0.001).sees() == ["CONNACK"]
+
+    def test_what_it_is_sent_meanwhile_follows_in_order(self) -> None:
+        s = Scenario().connect(will=will()).connect(clean_start=True).subscribe("t", 1).submit("a")
+        assert s.sees() == ["CONNACK", "CLOSE 0x8E", "CONNACK", "PUBLISH 1 a"]
+
+    def test_each_of_several_takeovers_waits_for_the_will_before_it(self) -> None:
+        s = Scenario().connect(will=will("one")).connect(will=will("two")).connect()
+        assert s.sees() == ["CONNACK", "CLOSE 0x8E", "CONNACK present", "CLOSE 0x8E"]
+        assert (s.uplink, s.after(0.001).sees()) == (["one", "two"], ["CONNACK present"])
+
+    def test_a_connection_with_nothing_before_it_in_the_log_is_accepted_at_once(self) -> None:
+        """A will that was withdrawn, cancelled, or written by an earlier micro-batch."""
+        withdrawn = Scenario().connect(will=will())
+        with withdrawn.micro_batch():
+            withdrawn.disconnect().connect()
+        assert withdrawn.sees() == ["CONNACK", "CONNACK present"]
+        cancelled = Scenario().connect(version=5, will=will(delay_s=30)).connect(version=5)
+        assert cancelled.sees() == ["CONNACK", "CLOSE 0x8E", "CONNACK present"]
+        written = Scenario().connect(will=will()).lose_connection().connect()
+        assert written.sees() == ["CONNACK", "CONNACK present"]
+
+    def test_the_mark_of_a_will_ends_when_the_will_is_in_the_log(self) -> None:
+        s = Scenario(routing=True).connect(expiry_s=0, clean_start=True, will=will()).lose_connection()
+        assert (s.uplink, s.sent(EndSessionMark), s.session.is_empty) == (["gone"], [], False)
+        s.after(0.001)
+        assert (s.sent(EndSessionMark), s.session.is_empty) == ([EndSessionMark(connection_id=1)], True)
+
+    def test_the_mark_of_a_kept_session_outlives_the_will(self) -> None:
+        s = Scenario(routing=True).connect(will=will()).lose_connection().after(1)
+        assert s.sent(EndSessionMark) == []
+
+    def test_the_end_of_a_session_leaves_the_mark_of_a_will_that_waits(self) -> None:
+        s = Scenario(routing=True).connect().connect(expiry_s=0, will=will()).lose_connection(reconnect_grace_ms=30_000)
+        assert s.sent(EndSessionMark)[-1] == EndSessionMark(connection_id=2, has_will=True)
+        s.after(31)
+        assert (s.uplink, s.sent(EndSessionMark)[-1]) == (["gone"], EndSessionMark(connection_id=2))
+
+    def test_the_end_of_a_session_leaves_the_mark_of_the_next_will(self) -> None:
+        s = Scenario(routing=True).connect().connect(clean_start=True, expiry_s=0, version=5, will=will())
+        assert s.sent(EndSessionMark) == [EndSessionMark(connection_id=2, has_will=True)]
+
+    def test_a_claim_that_is_refused_leaves_the_mark_of_a_will_that_waits(self) -> None:
+        s = Scenario(routing=True).connect(expiry_s=0, will=will()).lose_connection(reconnect_grace_ms=30_000)
+        s.connect(claim=Claim.RESUMED)
+        assert s.sent(EndSessionMark) == [EndSessionMark(connection_id=2, has_will=True)]
+        s.after(31)
+        assert (s.uplink, s.sent(EndSessionMark)[-1]) == (["gone"], EndSessionMark(connection_id=2))

@@ -245,6 +245,7 @@ class WireConnection:
         if refusal is not None:
             self._order = CommandOrder()
             self._handshake.claim, self._handshake.expired = Claim.NONE, None  # the session knows a later connection
+            self._handshake.earlier_wills_settled = False
             return self._tell_connected()
         if turn is Turn.NEVER:
             self._end(CloseReason("too many CONNECTs wait", "", ReasonCode.SERVER_BUSY))
@@ -274,7 +275,7 @@ class WireConnection:
         if login.valid_ms is not None:
             self._deadlines.login_ends_ms = now_ms + login.valid_ms
         self._handshake.deadline_ms = now_ms + patience_ms
-        if self._handshake.may_claim:
+        if self._handshake.looks_up:
             self.phase = Phase.LOOKING_UP
             return self._effects((LOOK_UP,))
         self.phase = Phase.AWAITING_ACCEPT
@@ -319,8 +320,8 @@ class WireConnection:
         if self._device is not None and not accept.session_present:
             self._begin_fast_path(self._device)
         handshake.deadline_ms, handshake.accepted_expiry_s = None, accept.session_expiry_interval_s
-        if handshake.has_marked and not accept.session_expiry_interval_s:
-            self._records.add(handshake.end_of_mark())
+        if (mark := handshake.mark_once_accepted()) is not None:
+            self._records.add(mark)
         if self._device is None:
             self._serve(accept, now_ms)
         else:
@@ -607,7 +608,7 @@ class WireConnection:
                 session_expiry_interval_s=disconnect.session_expiry_interval_s,
                 unanswered=self._oldest_unanswered() if disconnect.reason_code >= ReasonCode.UNSPECIFIED_ERROR else 0,
             ),
-            self._ending_mark(disconnect.session_expiry_interval_s),
+            self._ending_mark(disconnect.session_expiry_interval_s, is_withdrawn=disconnect.reason_code == ReasonCode.SUCCESS),
         )
         self._close()
 
@@ -680,9 +681,9 @@ class WireConnection:
         if self._device is not None and self._records.owes_list:
             self._device.write_list()
 
-    def _ending_mark(self, changed_expiry_s: int | None) -> Append | None:
+    def _ending_mark(self, changed_expiry_s: int | None, *, is_withdrawn: bool = False) -> Append | None:
         """Says how long the session is kept from now on. A CONNECT without CONNACK may have none."""
-        return self._handshake.ending_mark(changed_expiry_s) if self.phase in OPEN else None
+        return self._handshake.ending_mark(changed_expiry_s, is_withdrawn=is_withdrawn) if self.phase in OPEN else None
 
     def _oldest_unanswered(self) -> PacketId:
         return 0 if self._device is None else self._device.oldest_unanswered()

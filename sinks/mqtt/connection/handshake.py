@@ -21,7 +21,7 @@ from state.errors import ProtocolViolation
 from state.events import Capability, Claim, ClientConnected, ExpiredSession
 from state.model import NEVER_EXPIRES_S, ReasonCode
 from state.records.events import encode_event
-from state.records.session_marks import CLOCKS_MS, encode_mark, kept_header, left_headers, mark_key
+from state.records.session_marks import CLOCKS_MS, encode_mark, kept_header, left_headers, mark_key, settled_header
 from state.records.subscriptions import ENDED, SubscriptionList, encode_subscriptions
 from state.settings import SessionSettings
 
@@ -241,9 +241,12 @@ class Handshake:
         empty_list: the record that removes the subscriptions of an earlier session, until Kafka has confirmed it.
         mark: the record that says that there is a session, until Kafka has confirmed it.
         has_marked: there is or was such a record.
+        marks_session: it may concern a session, and not a will alone.
         claim: what CONNACK says about the session before the session has read the CONNECT.
         claim_ends_ms: after this time the session may have ended that is claimed to be there.
         expired: the session that is claimed to have expired.
+        earlier_wills_settled: no will of an earlier connection can get into the log any more, as the tables say.
+        has_marked_settled: the mark of this connection said so of its own will, too.
         accepted_expiry_s: the session expiry interval by the engine's answer; None = it has not come.
         was_prompt: Kafka had that record without delay.
         expected: the engine's answer, which CONNACK has anticipated in the phase ANSWERED.
@@ -260,9 +263,12 @@ class Handshake:
     empty_list: Append | None = None
     mark: Append | None = None
     has_marked: bool = False
+    marks_session: bool = False
     claim: Claim = Claim.NONE
     claim_ends_ms: int = 0
     expired: ExpiredSession | None = None
+    earlier_wills_settled: bool = False
+    has_marked_settled: bool = False
     accepted_expiry_s: int | None = None
     was_prompt: bool = False
     expected: AcceptConnection | None = None
@@ -288,53 +294,81 @@ class Handshake:
         if is_clean and registration.tables.has_list(registration.client_id):
             empty = SubscriptionList(connection_id=registration.connection_id, version=0)
             self.empty_list = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
-        expiry_s = self._granted_expiry_s
-        self.has_marked = expiry_s > 0 or registration.tables.kept_ms(registration.client_id) is not None
+        expiry_s, has_will = self._granted_expiry_s, self.connect.will is not None
+        self.marks_session = expiry_s > 0 or registration.tables.kept_ms(registration.client_id) is not None
+        self.has_marked = self.marks_session or has_will
         if not self.has_marked:
             return [self.record]
         # Without an expiry interval a session of earlier connections ends with this one: nobody may claim it from now on.
         self.mark = self._mark_record(NEVER_EXPIRES_S if expiry_s >= _SURELY_KEPT_S else expiry_s)
+        self.has_marked_settled = self._are_wills_settled()
         return [self.record, self.mark]
 
-    def _mark_record(self, kept_s: int, *, has_left: bool = False) -> Append:
+    def _are_wills_settled(self, *, is_withdrawn: bool = False) -> bool:
+        """Returns True if no will of this connection or of an earlier one can get into the log any more.
+
+        The session accepts a connection when all wills of earlier ones are in the log.
+
+        Args:
+            is_withdrawn: DISCONNECT has withdrawn the will of this one.
+        """
+        has_none = self.connect.will is None or is_withdrawn
+        return has_none and (self.earlier_wills_settled or self.accepted_expiry_s is not None)
+
+    def _mark_record(self, kept_s: int, *, has_left: bool = False, is_withdrawn: bool = False) -> Append:
         """Makes the mark of this connection. Only settings that are those of the engine can say how long its session lives.
 
         Args:
             kept_s: For how long the session surely lives, in seconds.
             has_left: The connection is over, so the session has expired after that time.
+            is_withdrawn: As in `ending_mark`.
         """
         registration = self.registration
         if not registration.knows_settings or self.accepted_expiry_s not in (None, self._granted_expiry_s):
             headers = [kept_header(0)]
         else:
             headers = left_headers(kept_s) if has_left else [kept_header(kept_s)]
+        if self._are_wills_settled(is_withdrawn=is_withdrawn):
+            headers.append(settled_header())
         return Append(
             encode_mark(registration.connection_id),
             headers=headers,
             topic=AppendTopic.SUBSCRIPTIONS,
             key=mark_key(registration.client_id),
-            delays_lookups=has_left,
+            delays_lookups=has_left or self.connect.will is not None,
         )
 
-    def ending_mark(self, changed_expiry_s: int | None = None) -> Append | None:
-        """Makes the record that says how long the session is kept after the connection.
+    def mark_once_accepted(self) -> Append | None:
+        """Makes the record that follows the session's answer; None = there is none.
+
+        The mark of a connection with a will stays until the will is withdrawn or in the log.
+        """
+        return self.end_of_mark() if self.has_marked and not self.accepted_expiry_s and self.connect.will is None else None
+
+    def ending_mark(self, changed_expiry_s: int | None = None, *, is_withdrawn: bool = False) -> Append | None:
+        """Makes the record that says how long the session is kept after the connection, and whether a will may come.
 
         Args:
             changed_expiry_s: What DISCONNECT says, in seconds; None = nothing.
+            is_withdrawn: DISCONNECT has withdrawn the will.
 
         Returns:
             None if nothing new is to be said.
         """
         if not self._settings.routing.enabled:
             return None
-        expiry_s = self._granted_expiry_s
-        if not expiry_s:  # its mark ends when the session accepts the connection
-            return self._mark_record(0, has_left=True) if self.has_marked and self.accepted_expiry_s is None else None
-        if changed_expiry_s is not None:
+        expiry_s, is_accepted = self._granted_expiry_s, self.accepted_expiry_s is not None
+        if not expiry_s and (not self.has_marked or (is_accepted and self.connect.will is None)):
+            return None  # its mark ends when the session accepts the connection
+        may_end = is_accepted or expiry_s > 0 or not self.marks_session
+        if expiry_s and changed_expiry_s is not None:
             expiry_s = self._granted_s(changed_expiry_s)
-        if not expiry_s:
+        is_settled = self._are_wills_settled(is_withdrawn=is_withdrawn)
+        if not expiry_s and may_end and is_settled:
             return self.end_of_mark()
-        return None if expiry_s == NEVER_EXPIRES_S else self._mark_record(expiry_s, has_left=True)
+        if expiry_s == NEVER_EXPIRES_S and is_settled == self.has_marked_settled:
+            return None
+        return self._mark_record(expiry_s, has_left=True, is_withdrawn=is_withdrawn)
 
     def end_of_mark(self) -> Append:
         """Makes the record that says that there is no session after this connection."""
@@ -356,27 +390,26 @@ class Handshake:
         return self._settings.session_of(self.registration.client_id).granted_session_expiry_s(asked_s)
 
     @property
-    def may_claim(self) -> bool:
-        """CONNACK need not wait for the session once it is known whether there is one.
+    def looks_up(self) -> bool:
+        """The tables are asked what the device need not wait for the session for: CONNACK, and with Clean Start to be served.
 
-        It must if connections are not numbered by the brokers' clock: marks are put in order by these numbers.
+        They are not if connections are not numbered by the brokers' clock: marks are put in order by these numbers.
         """
         registration = self.registration
-        return (
-            not self.connect.clean_start
-            and self._settings.routing.early_connack
-            and registration.knows_settings
-            and registration.serves_at_once
-            and registration.tables.knows_sessions
-        )
+        is_wanted = self.connect.clean_start or self._settings.routing.early_connack
+        may_be_early = registration.knows_settings and registration.serves_at_once
+        return is_wanted and may_be_early and registration.tables.knows_sessions
 
     def looked_up(self, is_current: bool, now_ms: int) -> None:
-        """Claims whether there is a session.
+        """Notes whether a will of an earlier connection may come, and claims whether there is a session.
 
         Args:
             is_current: True if the tables have all that was in the log when CONNECT was read.
         """
-        if not is_current or not self.may_claim:
+        if not is_current or not self.looks_up:
+            return
+        self.earlier_wills_settled = self.registration.tables.wills_settled(self.registration.client_id)
+        if self.connect.clean_start:
             return
         kept_ms = self.registration.tables.kept_ms(self.registration.client_id)
         if kept_ms is None:
@@ -388,8 +421,12 @@ class Handshake:
 
     @property
     def serves_at_once(self) -> bool:
-        """The device need not wait for the engine once CONNACK was sent."""
-        return self.registration.serves_at_once and self.was_prompt and self.claim is not Claim.RESUMED
+        """The device need not wait for the engine once CONNACK was sent.
+
+        It must while the will of an earlier connection may come: what it publishes belongs behind that.
+        """
+        is_first = self.earlier_wills_settled or not self._settings.routing.enabled
+        return self.registration.serves_at_once and self.was_prompt and is_first and self.claim is not Claim.RESUMED
 
     def confirmed(self, now_ms: int) -> None:
         """Kafka has the record."""

@@ -247,17 +247,19 @@ def end_of_activation(
     has_session: bool,
     is_kept: bool,
     is_online: bool,
+    has_will: bool,
     newest_connection_id: int,
 ) -> None:
     """Writes the list of a session with a shared subscription or a refused connection, or the end of a list; and marks.
 
     Args:
         is_kept: There is a session, and it outlives its connection.
+        has_will: A will is going to be published, unless the client withdraws or cancels it.
     """
     if is_kept and activation.marks_session:
         activation.add(MarkSession(connection_id=newest_connection_id))
     elif not is_kept and activation.mark_ends:
-        activation.add(EndSessionMark(connection_id=activation.mark_ends))
+        activation.add(EndSessionMark(connection_id=activation.mark_ends, has_will=has_will))
     if has_session:
         if activation.corrects_list or (activation.announces and outbound.subscriptions.has_shared):
             list_id, subscriptions = outbound.routing.list_id, tuple(outbound.subscriptions)

@@ -15,11 +15,11 @@ from tests.support.inflight_process import InflightProcess
 class Site:
     """Kafka and an engine; gateways are made of it."""
 
-    def __init__(self, directory: Path, kafka: EmbeddedKafka) -> None:
+    def __init__(self, directory: Path, kafka: EmbeddedKafka, *settings: str) -> None:
         self.bootstrap_servers = kafka.bootstrap_servers
         self.data_dir = directory / "data"
         self._directory = directory
-        self._settings = [f"kafka.bootstrap_servers={self.bootstrap_servers}", f"engine.data_dir={self.data_dir}"]
+        self._settings = [f"kafka.bootstrap_servers={self.bootstrap_servers}", f"engine.data_dir={self.data_dir}", *settings]
         ensure_topics(load_settings(None, self._settings))
         self.engine = InflightProcess(directory, "engine", "engine", settings=self._settings)
 
@@ -37,8 +37,8 @@ class Site:
 
 
 @contextmanager
-def running_site(directory: Path, jars: Jars) -> Iterator[Site]:
+def running_site(directory: Path, jars: Jars, *settings: str) -> Iterator[Site]:
     with EmbeddedKafka(directory, jars=jars) as kafka:
-        site = Site(directory, kafka)
+        site = Site(directory, kafka, *settings)
         with site.engine:
             yield site

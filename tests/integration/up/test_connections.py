@@ -2,8 +2,20 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.integration.up.conftest import SharedUp
-from tests.integration.up.wire_device import PUBACK, PUBCOMP, PUBREC, PUBREL, Backend, WireDevice, acknowledgement, both_versions
+from tests.integration.up.wire_device import (
+    PUBACK,
+    PUBCOMP,
+    PUBREC,
+    PUBREL,
+    Backend,
+    DeviceWithWill,
+    WireDevice,
+    acknowledgement,
+    both_versions,
+)
 from tests.unit.sinks.mqtt.mqtt_bytes import packet, publish, text
 
 
@@ -86,6 +98,21 @@ def test_a_delayed_will_is_published_unless_the_client_returns(up: SharedUp, bac
         returned.publish(b"end", qos=1, packet_id=1)
         returned.expect(acknowledgement(PUBACK, 1))
     assert backend.uplink("returning", last=b"end") == [b"end"]
+
+
+@both_versions
+@pytest.mark.parametrize("is_reset", [True, False], ids=["lost", "taken over"])
+def test_a_device_that_is_back_publishes_behind_its_will(up: SharedUp, backend: Backend, level: int, is_reset: bool) -> None:
+    """[MQTT-3.1.4-3] [MQTT-3.1.2-8] A birth message would else be overwritten: the device looked dead for ever."""
+    name = f"back-{level}-{is_reset}"
+    with DeviceWithWill(up.mqtt, name, level) as device:
+        device.retain(b"online 1")
+        if is_reset:
+            device.reset()
+        with DeviceWithWill(up.mqtt, name, level) as again:
+            again.retain(b"online 2")
+            assert backend.uplink(name, last=b"online 2") == [b"online 1", b"offline", b"online 2"]
+            assert again.retained_value() == b"online 2"
 
 
 @both_versions

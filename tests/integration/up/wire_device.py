@@ -5,6 +5,7 @@ The device reads what the server writes by the standard alone, without a line of
 
 import json
 import socket
+import struct
 import threading
 from collections import defaultdict
 from collections.abc import Sequence
@@ -17,7 +18,7 @@ from kafka import KafkaConsumer, KafkaProducer
 from sinks.kafka.kafka_python import subscribe
 from tests.integration.gateway.gateway_fakes import RawClient
 from tests.support.waiting import DEADLINE_S, wait_until
-from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, publish, text
+from tests.unit.sinks.mqtt.mqtt_bytes import body_start, connect, packet, publish, text
 
 both_versions = pytest.mark.parametrize("level", [4, 5], ids=["3.1.1", "5"])
 PATIENCE_S = DEADLINE_S
@@ -126,6 +127,34 @@ class WireDevice(RawClient):
         said = self.packet()
         assert (said[:1] + said[2:3] if said else b"") == (bytes((0xE0, reason_code)) if self.level == 5 else b"")
         self.expect_closed()
+
+
+class DeviceWithWill(WireDevice):
+    """Has a retained will on its topic, and a clean session that ends with the connection, as many firmwares have it."""
+
+    def __init__(self, address: tuple[str, int], client_id: str, level: int) -> None:
+        self.topic = f"{client_id}/status"
+        will = b"\x00" * (level == 5) + text(self.topic) + text("offline")
+        super().__init__(address, client_id, level, expiry_s=None, flags=0x2C, payload=will)
+
+    def retain(self, payload: bytes) -> None:
+        """Publishes to the topic of the will, and waits for PUBACK."""
+        v5 = b"" if self.level == 5 else None
+        self.send(publish(self.topic, payload, first_byte=0x33, packet_id=1, v5=v5))
+        self.expect(acknowledgement(PUBACK, 1))
+
+    def reset(self) -> None:
+        """Loses the connection without DISCONNECT."""
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def retained_value(self) -> bytes:
+        """Returns the retained message that a new subscriber of the topic gets. What is routed to it meanwhile has no RETAIN."""
+        v5 = b"\x00" * (self.level == 5)
+        self.send(packet(0x82, b"\x00\x02" + v5, text(self.topic) + b"\x00"))
+        while (received := self.packet()) and received[0] != 0x31:
+            pass
+        return self.parse(received).payload
 
 
 class Backend:

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from state.commands import AcceptConnection, EndSessionMark
 from state.connection import PathState, SessionFastPath
 from state.errors import UnreadableRecord
 from state.events import Capability
@@ -380,9 +381,16 @@ def test_a_session_without_scheduling_has_the_bytes_of_one_before_it() -> None:
     s = Scenario(max_send_rate=5).connect().subscribe("t", 1)
     assert len(msgspec.msgpack.decode(encode_session(s.session)[1:])) == len(UnscheduledSessionV1.__struct_fields__)
     s.submit("a")
-    assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] == [[], [], [4_000, START_MS], None]
+    assert msgspec.msgpack.decode(encode_session(s.session)[1:])[-1] == [[], [], [4_000, START_MS], None, [], 0]
     s = Scenario().submit("a", headers=(("deliver-at", b"%d" % (START_MS + 1)),)).later(1).submit("b")
     assert len(msgspec.msgpack.decode(encode_session(s.session)[1:])) == len(UnscheduledSessionV1.__struct_fields__)
+
+
+def test_what_waits_for_a_will_to_be_in_the_log_is_kept() -> None:
+    session = Scenario(routing=True).connect(will=will()).connect(clean_start=True, expiry_s=0).session
+    again = decode_session(encode_session(session), client_id=CLIENT, settings=session.settings)
+    assert [type(command) for command in again.held] == [AcceptConnection, EndSessionMark]
+    assert (again.held, again.held_since_ms) == (session.held, START_MS)
 
 
 @pytest.mark.parametrize("state", [-1, 3])

@@ -40,6 +40,15 @@ def test_a_session_expires_when_its_time_has_passed_on_all_clocks() -> None:
     assert NO_TABLES.expired("other") is None
 
 
+def test_wills_are_settled_if_the_mark_says_so_or_none_is_there() -> None:
+    tables = Tables()
+    for client, is_settled in ((b"settled", True), (b"open", False)):
+        tables.sessions.mark(client, SessionMark(5, 10_000, 7, is_settled))
+    assert [view(tables).wills_settled(client) for client in ("settled", "open", "other")] == [True, False, True]
+    assert not view(tables, is_complete=False).wills_settled("other"), "it is not known yet"
+    assert not NO_TABLES.wills_settled("other")
+
+
 def test_a_client_has_no_list_only_if_the_table_is_complete() -> None:
     tables = Tables()
     tables.subscriptions.replace("known", SubscriptionList(connection_id=1, version=0))

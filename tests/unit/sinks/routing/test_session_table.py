@@ -47,6 +47,15 @@ def test_a_mark_says_until_when_the_session_surely_lives() -> None:
     assert table.get(b"c") == SessionMark(6)
 
 
+def test_a_mark_says_whether_a_will_may_come() -> None:
+    table = SessionTable()
+    for mark in (SessionMark(5, FOREVER_MS, None, True), SessionMark(5, 9_000, 2**32 - 2), SessionMark(6, 1, 0, True)):
+        table.mark(b"c", mark)
+        assert table.get(b"c") == mark
+    table.mark(b"c", SessionMark(7))
+    assert table.get(b"c") == SessionMark(7), "what a later session does not say is not known"
+
+
 @pytest.mark.parametrize(("headers", "left_s"), [([kept_header(59)], None), (left_headers(59), 59)])
 def test_the_tables_read_until_when_a_session_lives(headers: list[tuple[str, bytes]], left_s: int | None) -> None:
     tables = RoutingTables()

@@ -9,12 +9,14 @@ from state.records.session_marks import (
     FOREVER_MS,
     MARK,
     SessionMark,
+    encode_mark,
     has_expired,
     kept_header,
     left_headers,
     mark_key,
     mark_record,
     read_mark,
+    settled_header,
 )
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, ended_connection
 
@@ -74,6 +76,21 @@ def test_a_session_has_expired_when_all_clocks_say_so(now_ms: int, is_expired: b
 
 def test_the_end_of_a_connection_without_an_interval_needs_no_clock() -> None:
     assert SessionMark(7, 10_000, 0).expired(0) == ExpiredSession(connection_id=7, left_ms=10_000, interval_s=0)
+
+
+@pytest.mark.parametrize("others", [[], [kept_header(59)], left_headers(59), [kept_header(NEVER_EXPIRES_S)]])
+def test_a_mark_may_say_that_no_will_may_come(others: list[tuple[str, bytes]]) -> None:
+    """Without the header that is not known."""
+    assert not read_mark(7, others, 5_000).wills_settled
+    assert read_mark(7, [*others, settled_header()], 5_000) == read_mark(7, others, 5_000)._replace(wills_settled=True)
+
+
+def test_a_session_that_is_over_may_have_a_will_to_come() -> None:
+    """Nobody finds the session, and whoever connects knows that the will may come."""
+    record = mark_record("s", "c", EndSessionMark(connection_id=7, has_will=True))
+    headers = [(header.key, header.value) for header in record.headers or ()]
+    assert (record.key, record.value) == (mark_key("c"), encode_mark(7))
+    assert read_mark(7, headers, 5_000) == SessionMark(7, 5_000, 0, wills_settled=False)
 
 
 def test_a_mark_of_a_connection_that_may_be_there_says_nothing_of_an_end() -> None:

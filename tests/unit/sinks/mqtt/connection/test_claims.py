@@ -12,7 +12,7 @@ from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Claim, ClientConnected, ClientDisconnected, ConnectionLost, ExpiredSession, Subscribed
 from state.model import ReasonCode
-from state.records.session_marks import encode_mark
+from state.records.session_marks import encode_mark, settled_header
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.session import Session
 from state.settings import SessionSettings
@@ -30,8 +30,17 @@ LEFT = ("left", b"1")
 class Sessions:
     """KnownTables that know whether there is a session, and for how long."""
 
-    def __init__(self, *, has: bool, knows: bool = True, kept_ms: int = 3_600_000, expired: ExpiredSession | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        has: bool,
+        knows: bool = True,
+        kept_ms: int = 3_600_000,
+        expired: ExpiredSession | None = None,
+        settled: bool = True,
+    ) -> None:
         self._has = has
+        self._settled = settled
         self._expired = expired
         self._kept_ms = kept_ms
         self.knows_sessions = knows
@@ -44,6 +53,9 @@ class Sessions:
 
     def expired(self, client_id: str) -> ExpiredSession | None:
         return self._expired
+
+    def wills_settled(self, client_id: str) -> bool:
+        return self._settled
 
     def is_highest(self, client_id: str, list_id: tuple[int, int]) -> bool:
         return False
@@ -73,8 +85,10 @@ def marks(harness: Harness) -> list[tuple[bytes | None, bytes]]:
     return [(append.key, append.value) for append in harness.others[AppendTopic.SUBSCRIPTIONS]]
 
 
-def mark_headers(harness: Harness) -> list[list[tuple[str, bytes]] | None]:
-    return [append.headers for append in harness.others[AppendTopic.SUBSCRIPTIONS] if append.key is not None]
+def mark_headers(harness: Harness) -> list[list[tuple[str, bytes]]]:
+    """Returns what the marks say of the session."""
+    appends = [append for append in harness.others[AppendTopic.SUBSCRIPTIONS] if append.key is not None]
+    return [[header for header in append.headers or [] if header != settled_header()] for append in appends]
 
 
 def v5_device(asked_s: int, **others: Any) -> Harness:

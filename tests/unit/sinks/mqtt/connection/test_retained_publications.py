@@ -118,6 +118,9 @@ def test_a_publication_without_retain_is_not_kept() -> None:
 class Full:
     knows_sessions = False
 
+    def wills_settled(self, client_id: str) -> bool:
+        return False
+
     def kept_ms(self, client_id: str) -> int | None:
         return None
 

@@ -285,6 +285,9 @@ class Tables:
 
     knows_sessions = False
 
+    def wills_settled(self, client_id: str) -> bool:
+        return False
+
     def kept_ms(self, client_id: str) -> int | None:
         return None
 

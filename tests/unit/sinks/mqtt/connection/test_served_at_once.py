@@ -19,6 +19,7 @@ from state.records.subscriptions import decode_subscriptions
 from state.session import Session
 from state.settings import SessionSettings
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack
+from tests.unit.sinks.mqtt.connection.test_claims import Sessions
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
 
 CLEAN = 0x02
@@ -87,7 +88,7 @@ def test_qos_2_and_all_behind_it_wait_for_the_engine(first: bytes) -> None:
 
 
 def test_with_routing_the_first_list_is_behind_the_empty_one() -> None:
-    harness = served(**ROUTED)
+    harness = served(tables=Sessions(has=True), **ROUTED)
     harness.confirming = False
     assert harness.send(SUBSCRIBE, publish("t", b"p"), PINGREQ) == b"", "the list holds back what is behind it"
     assert harness.uplink == []
