@@ -8,7 +8,8 @@ An activation has five numbered steps, and a caller may rely on their order:
  3. It fills free slots of the window from the queue, then sends the QoS 0 messages that remain in it. Then it applies limits of
     the queue that the fence had suspended, or that hold since step 2, and compares the queue with its watermarks.
  4. It opens, renews or closes the fast path (state/outbound/fast_path/grants.py), writes what matchers must know
-    (state/outbound/routing/routed.py), and tells backends whether the client is connected (state/presence.py).
+    (state/outbound/routing/routed.py), and tells backends whether the client is connected (state/presence.py). What may be read
+    only when a will of this activation is in the log waits for the next one (state/inbound/wills.py).
  5. The caller carries out the commands in order, stores the session, and arranges the next call at `next_deadline_ms()`.
 
 So an acknowledgement that is in the log together with a passed deadline prevents the resend, and a resend precedes what step 3

@@ -17,7 +17,8 @@ Theory of operation
    the engine reads the records that this makes behind the CONNECT. QoS 2 waits for `AcceptConnection`, and so does all behind it:
    if the engine refuses the CONNECT, the device may repeat the publication to another session, which would hand it on again.
    Everything waits if connections are not numbered by the brokers' clock: a CONNECT could be refused that is the latest one,
-   and with it a subscription that was acknowledged. An engine that has other settings ends the connection.
+   and with it a subscription that was acknowledged. An engine that has other settings ends the connection. Everything waits, too,
+   while a will of an earlier connection may come: the session accepts the connection when that is in the log.
    CONNACK without Clean Start is early too if the gateway claims whether there is a session (handshake.py). All but DISCONNECT
    waits for a resumed session, because it owes something. SUBACK and QoS 2 wait for a new one.
 5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py). Kafka
