@@ -114,6 +114,14 @@ class FrameBuffer:
         return first_byte == PUBREL or first_byte & 0xF6 == PUBLISH | 0x04
 
     @property
+    def is_publication_next(self) -> bool:
+        """The next packet is a PUBLISH of QoS 0 or 1, a PINGREQ or a DISCONNECT."""
+        if not self.size_bytes:
+            return False
+        first_byte = self._buffer[self._position]
+        return first_byte in (PINGREQ, DISCONNECT) or (first_byte & 0xF0 == PUBLISH and not first_byte & 0x04)
+
+    @property
     def is_subscribing_next(self) -> bool:
         """The next packet is a SUBSCRIBE, an UNSUBSCRIBE or a PINGREQ."""
         return self.size_bytes > 0 and self._buffer[self._position] in (SUBSCRIBE, UNSUBSCRIBE, PINGREQ)

@@ -96,21 +96,21 @@ class AcceptedDevice:
             max_awaiting_rel=accept.max_awaiting_rel,
             tables=registration.tables if has_routing else None,
         )
-        self._subscriptions = SubscriptionJudge(
-            known_subscriptions(accept, has_routing=has_routing),
-            grant,
-            accept.max_subscriptions,
-            accept.max_subscription_bytes,
-            limits.max_topic_levels,
-            has_routing,
-            connect.is_bridge,
-        )
+        self._subscriptions = _subscription_judge(accept, handshake, settings)
         self._encode_publish = codec.encode_publish
         if connect.topic_alias_maximum:  # [MQTT-3.1.2-27]
             aliases = TopicAliases(connect.topic_alias_maximum, codec.encode_publish, connect.maximum_packet_size_bytes)
             self._encode_publish = aliases.encode_publish
         if not is_v5 and accept.max_awaiting_rel:
             self._records.max_unanswered = accept.max_awaiting_rel
+
+    def resume(self, accept: AcceptConnection, handshake: Handshake, settings: GatewaySettings) -> None:
+        """Takes over what the session holds of a device that has only published yet."""
+        self.outbox.send_quota = max(1, accept.send_quota)
+        self.fast_path.list_id = accept.list_connection_id, accept.list_version
+        self._publications.awaiting_rel = dict.fromkeys(accept.awaiting_rel)
+        self._publications.max_awaiting_rel = accept.max_awaiting_rel
+        self._subscriptions = _subscription_judge(accept, handshake, settings)
 
     # --- from the device --------------------------------------------------------------------------------------------------------
 
@@ -430,6 +430,19 @@ class AcceptedDevice:
         self._output.packets.append(data)
         self._counters.publishes_sent += 1
         self._counters.fast_publishes_sent += 1
+
+
+def _subscription_judge(accept: AcceptConnection, handshake: Handshake, settings: GatewaySettings) -> SubscriptionJudge:
+    has_routing = settings.routing.enabled
+    return SubscriptionJudge(
+        known_subscriptions(accept, has_routing=has_routing),
+        handshake.grant,
+        accept.max_subscriptions,
+        accept.max_subscription_bytes,
+        settings.device_limits.max_topic_levels,
+        has_routing,
+        handshake.connect.is_bridge,
+    )
 
 
 def _left_s(expiry_s: int, waited_s: int) -> int:

@@ -19,8 +19,8 @@ Theory of operation
    Everything waits if connections are not numbered by the brokers' clock: a CONNECT could be refused that is the latest one,
    and with it a subscription that was acknowledged. An engine that has other settings ends the connection. Everything waits, too,
    while a will of an earlier connection may come: the session accepts the connection when that is in the log.
-   CONNACK without Clean Start is early too if the gateway claims whether there is a session (handshake.py). All but DISCONNECT
-   waits for a resumed session, because it owes something. SUBACK and QoS 2 wait for a new one.
+   CONNACK without Clean Start is early too if the gateway claims whether there is a session (handshake.py). SUBACK and QoS 2 wait
+   for a new one, and all but publications of QoS 0 and 1 for a resumed one: it has subscriptions, and it owes something.
 5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py). Kafka
    confirms many records at a time, so the answers to publications are collected (`settle`) and written together.
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Of them only what is on this wire is kept here.
@@ -312,7 +312,8 @@ class WireConnection:
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
         handshake = self._handshake
-        if not handshake.is_as_expected(accept, is_served=self._device is not None):
+        is_resumed = handshake.claim is Claim.RESUMED
+        if not handshake.is_as_expected(accept, is_served=self._device is not None and not is_resumed):
             self._end(CloseReason("the engine has another configuration", OTHER_CONFIGURATION, ReasonCode.SERVER_BUSY))
             return
         if handshake.expected is None and not self._say_accepted(handshake.connack(accept), Phase.CONNECTED):
@@ -326,6 +327,8 @@ class WireConnection:
         if self._device is None:
             self._serve(accept, now_ms)
         else:
+            if is_resumed:
+                self._device.resume(accept, handshake, self.settings)
             self._records.release(self._output.packets)
             self._work_off(now_ms)
 
@@ -498,7 +501,7 @@ class WireConnection:
                 # CONNECT is in the log, so every later one comes behind it; see the module, 4
                 is_said = self._say_accepted(handshake.connack(expected), Phase.ANSWERED)
                 if is_said and handshake.serves_at_once:
-                    records.held = [] if handshake.claim else None
+                    records.held = [] if handshake.claim is Claim.NEW else None
                     self._serve(expected, now_ms)
                 elif is_said:
                     self._read_disconnect()
@@ -574,7 +577,7 @@ class WireConnection:
                     break
                 if self._deadlines.taken_ms is not None and not ending.peer_gone:
                     return
-                if self.phase is Phase.ANSWERED and frames.is_qos2_next:
+                if self.phase is Phase.ANSWERED and self._next_waits_for_session:
                     return
                 packet = None
                 if frames.size_bytes:
@@ -597,6 +600,13 @@ class WireConnection:
             frames.clear()
         if ending.pending is not None and ending.pending.cause == VIOLATION and (why := ending.settled()) is not None:
             self._end(why)
+
+    @property
+    def _next_waits_for_session(self) -> bool:
+        """Returns True if only a session that has accepted the connection can deal with the next packet."""
+        if self._handshake.claim is Claim.RESUMED:
+            return self._frames.size_bytes > 0 and not self._frames.is_publication_next
+        return self._frames.is_qos2_next
 
     def _on_disconnect(self, disconnect: Disconnect) -> None:
         if disconnect.session_expiry_interval_s and self._handshake.connect.session_expiry_interval_s == 0:

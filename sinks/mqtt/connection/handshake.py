@@ -426,7 +426,7 @@ class Handshake:
         It must while the will of an earlier connection may come: what it publishes belongs behind that.
         """
         is_first = self.earlier_wills_settled or not self._settings.routing.enabled
-        return self.registration.serves_at_once and self.was_prompt and is_first and self.claim is not Claim.RESUMED
+        return self.registration.serves_at_once and self.was_prompt and is_first
 
     def confirmed(self, now_ms: int) -> None:
         """Kafka has the record."""

@@ -11,7 +11,7 @@ from sinks.mqtt.limits.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Claim, ClientConnected, ClientDisconnected, ConnectionLost, ExpiredSession, Subscribed
-from state.model import ReasonCode
+from state.model import QoS, ReasonCode, Subscription
 from state.records.session_marks import encode_mark, settled_header
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.session import Session
@@ -380,10 +380,40 @@ def test_suback_of_a_wrong_claim_is_never_sent() -> None:
     assert harness.connection.is_closed
 
 
-def test_a_resumed_session_waits_with_all_that_its_device_sends() -> None:
+def test_publications_of_a_device_do_not_wait_for_its_resumed_session() -> None:
     harness = answered(has=True)
-    assert harness.send(publish("t", first_byte=0x32, packet_id=5), PINGREQ) == b""
-    assert accept(harness, has=True) == PINGRESP + ack(0x40, 5)
+    assert harness.send(publish("t", first_byte=0x32, packet_id=5), PINGREQ) == PINGRESP + ack(0x40, 5)
+    assert accept(harness, has=True) == b""
+
+
+@pytest.mark.parametrize(
+    "waits", [SUBSCRIBE, packet(0xA2, b"\x00\x09", text("news")), publish("t", first_byte=0x34, packet_id=8), ack(0x62, 9)]
+)
+def test_what_concerns_a_resumed_session_waits_with_all_behind_it(waits: bytes) -> None:
+    harness = answered(has=True)
+    assert harness.send(waits, publish("t", first_byte=0x32, packet_id=5), PINGREQ) == b""
+    assert len(harness.events) == 1
+    answer = accept(harness, has=True)
+    assert PINGRESP in answer
+    assert answer.endswith(ack(0x40, 5))
+
+
+def test_a_device_that_has_published_gets_what_its_session_holds() -> None:
+    harness = answered(has=True)
+    harness.send(publish("t", first_byte=0x30))
+    given = {"awaiting_rel": (9,), "topic_filters": ("t",), "subscriptions": (Subscription(topic_filter="t", qos=QoS(1)),)}
+    expected = harness.connection._handshake.expected
+    assert expected is not None
+    fields = msgspec.structs.asdict(expected) | given | {"send_quota": 2, "list_connection_id": 5}
+    for name in ("connection_id", "partition", "sequence"):
+        del fields[name]
+    assert harness.command(AcceptConnection, **fields) == b""
+    assert harness.send(ack(0x62, 9)) == ack(0x70, 9)
+    assert harness.connection._device is not None
+    assert harness.connection._device.list_id == (5, 0)
+    assert harness.connection._device.outbox.send_quota == 2
+    assert harness.send(SUBSCRIBE)[:1] == b"\x90"
+    assert harness.connection._device.list_id == (77, 1)
 
 
 @pytest.mark.parametrize("has", [True, False])
