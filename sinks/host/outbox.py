@@ -67,7 +67,6 @@ class FastPublish(msgspec.Struct, eq=False):
         taken_ms: Milliseconds of a monotonic clock.
         is_confirmed: True when Kafka has the record that says that the fast path has taken the message (`Outbox.confirm`). It may
             be written then.
-        is_withdrawn: True when the session has given it up before it was written.
     """
 
     position: Position
@@ -78,7 +77,6 @@ class FastPublish(msgspec.Struct, eq=False):
     data: bytes
     taken_ms: int
     is_confirmed: bool = False
-    is_withdrawn: bool = False
 
     @property
     def subscription_ids(self) -> tuple[int, ...]:
@@ -125,7 +123,7 @@ class Outbox:
         on_wire: QoS 1 and 2 messages that the client has not finished, each of which takes a slot; those that were given up
             count, and those of the fast path that are not written yet.
         answers: acknowledgements that were waited for.
-        held_bytes: of the messages that wait. Those of the fast path count as records until Kafka has confirmed them.
+        held_bytes: of the session's messages that wait.
     """
 
     send_quota: int
@@ -182,6 +180,13 @@ class Outbox:
         return self.receive_maximum is None or on_wire < self.receive_maximum + ahead
 
     @property
+    def ahead_bytes(self) -> int:
+        """Returns the memory of all messages of the fast path that are not written, if some are ahead of the slots.
+
+        Else they wait for Kafka only, and count as records.
+        """
+        return self._reserved_bytes + _MESSAGE_BYTES * self._reserved if self.on_wire > self.send_quota else 0
+
     def _may_write_reserved(self) -> bool:
         written = self.on_wire - self._reserved
         if written - len(self._owed) >= self.send_quota:
@@ -259,11 +264,14 @@ class Outbox:
                 self._fast_bytes -= size_bytes
                 self.held_bytes -= _MESSAGE_BYTES + size_bytes
                 return first, 0
-            if not first.is_confirmed or (first.qos and not self._may_write_reserved):
+            qos = first.qos
+            if not first.is_confirmed or (qos and not self._may_write_reserved()):
                 return None
             del self._behind[0]
-            self._no_longer_reserved(first)
-            if not first.qos or self._step(first.packet_id, _CONFIRM[first.qos]) is _WRITE_PUBLISH:
+            if qos:
+                self._reserved -= 1
+                self._reserved_bytes -= len(first.data)
+            if not qos or self._step(first.packet_id, _CONFIRM[qos]) is _WRITE_PUBLISH:
                 return first, (now_ms - first.taken_ms) // 1_000
         if not self._held or self.is_blocked or not self.has_free_slot:
             return None
@@ -333,10 +341,7 @@ class Outbox:
 
     def confirm(self, fast: FastPublish, now_ms: int) -> None:
         """Notes that Kafka has the record that says that the message was taken. Then take what is due."""
-        if fast.is_withdrawn:
-            return
         fast.is_confirmed = True
-        self.held_bytes += _MESSAGE_BYTES + len(fast.data)
         probe = self._probe
         if probe is not None and probe.packet_id == fast.packet_id:
             probe.confirmed_ms = now_ms
@@ -356,17 +361,9 @@ class Outbox:
         for index, due in enumerate(self._behind):
             if isinstance(due, FastPublish) and due.packet_id == packet_id:
                 del self._behind[index]
-                due.is_withdrawn = True
-                self._no_longer_reserved(due)
+                self._reserved -= 1
+                self._reserved_bytes -= len(due.data)
                 return
-
-    def _no_longer_reserved(self, fast: FastPublish) -> None:
-        size_bytes = len(fast.data)
-        if fast.is_confirmed:
-            self.held_bytes -= _MESSAGE_BYTES + size_bytes
-        if fast.qos:
-            self._reserved -= 1
-            self._reserved_bytes -= size_bytes
 
     # --- from the device: then take what is due -------------------------------------------------------------------------------
 

@@ -396,6 +396,10 @@ class Gateway(CommandHost[DeviceSocket]):
         counters.offers_ignored += offers.closed
         if offers.is_slow or offers.dropped or offers.skipped or offers.closed:
             self.wake_ups.send()
+        if len(offers.here) == 1:
+            [(client_id, offer)] = offers.here
+            self._offer(self._by_client.get(client_id), client_id, [offer])
+            return
         by_client: dict[ClientId, list[OfferPublish]] = {}
         for client_id, offer in offers.here:
             if (others := by_client.get(client_id)) is None:
@@ -411,10 +415,11 @@ class Gateway(CommandHost[DeviceSocket]):
     def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offers: list[OfferPublish]) -> None:
         """Hands the offers of a client to its connection at once, so that what it takes shares records and writes."""
         counters, connection = self.counters, None if socket is None else socket.connection
-        mine: list[OfferPublish] = []
-        if connection is not None and connection.client_id == client_id:
+        taken, is_held, mine = counters.offers_taken, False, offers
+        if connection is None or connection.client_id != client_id:
+            mine = []
+        elif len(offers) > 1 or offers[0].connection_id != connection.connection_id:
             mine = [offer for offer in offers if offer.connection_id == connection.connection_id]
-        taken, is_held = counters.offers_taken, False
         counters.offers_ignored += len(offers) - len(mine)
         if socket is not None and connection is not None and mine:
             socket.feed(connection.offer, mine, self._pressure.is_high(self.now_ms()), self._clock_ns() // 1_000_000)

@@ -16,7 +16,7 @@ _NEXT = NEXT_VERSION_BYTE + NEWER_MARK
 
 
 class NextVersion:
-    """The session operator of a version that reads events of version 4, which here are those of version 1 under another name."""
+    """The session operator of a version that reads events of version 5, which here are those of version 1 under another name."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self.settings = settings

@@ -215,13 +215,12 @@ class AppendQueue:
 
     def add_fast_sent(self, value: bytes, publish: FastPublish) -> None:
         """Adds the record of a message that the fast path has taken. It shares the record of what came before it, likewise."""
-        if not self._join(value, None, is_urgent=False):
-            self.add(Append(value, joined=[value], is_urgent=False))
-        newest = self.new[-1]
-        if newest.fast_publishes is None:
-            newest.fast_publishes = [publish]
+        if not self.new or not self._join(value, None, is_urgent=False):
+            self._add(Append(value, joined=[value], is_urgent=False, fast_publishes=[publish]))
+        elif (publishes := self.new[-1].fast_publishes) is None:
+            self.new[-1].fast_publishes = [publish]
         else:
-            newest.fast_publishes.append(publish)
+            publishes.append(publish)
 
     def _join(self, value: bytes, answer: bytes | None, is_urgent: bool) -> bool:
         newest = self.new[-1] if self.new else None

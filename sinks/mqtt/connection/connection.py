@@ -160,7 +160,8 @@ class WireConnection:
             deadline_ms = next_ms if deadline_ms is None else min(next_ms, deadline_ms)
             if paused_until_ms is not None or (held_bytes >= _BLOCKED_BYTES and self._is_filled(held_bytes)):
                 wants_data = False
-            held_bytes += device.outbox.held_bytes + device.fast_path.held.size_bytes
+            outbox = device.outbox
+            held_bytes += outbox.held_bytes + outbox.ahead_bytes + device.fast_path.held.size_bytes
         appends = records.take_new() if records.new else _NO_APPENDS
         return Effects(write, appends, requests, wants_data, deadline_ms, phase is Phase.CLOSED, held_bytes)
 
