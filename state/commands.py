@@ -27,6 +27,23 @@ from state.model import (
 from state.records.receipts import Receipt
 
 
+class KnownPublication(Value, frozen=True):
+    """A QoS 2 publication of the client that the session knows. A repetition of it is not a new publication.
+
+    Attributes:
+        content: `content_hash` of topic and payload.
+        publication_id: The `inflight-id` under which a gateway was to hand it on, and may have done so; empty = it is handed on.
+        since_ms: Time by the log of its first PUBLISH.
+        is_abandoned: The session does not wait for PUBREL any longer.
+    """
+
+    packet_id: PacketId
+    content: bytes
+    publication_id: str = ""
+    since_ms: int = 0
+    is_abandoned: bool = False
+
+
 class AcceptConnection(Value, frozen=True, tag=1):
     """Answer CONNACK 0x00 and start the connection.
 
@@ -41,6 +58,8 @@ class AcceptConnection(Value, frozen=True, tag=1):
         max_subscription_bytes: Their greatest total length; 0 = no limit.
         subscriptions: The same subscriptions with their options; None as for topic_filters.
         list_connection_id, list_version: The list of `inflight.subscriptions` that has them.
+        known_publications: Those of `awaiting_rel`, and abandoned ones. None = they are too many to tell, so the session hands on
+            the publications of this connection.
     """
 
     connection_id: int
@@ -57,6 +76,7 @@ class AcceptConnection(Value, frozen=True, tag=1):
     subscriptions: tuple[Subscription, ...] | None = None
     list_connection_id: int = 0
     list_version: int = 0
+    known_publications: tuple[KnownPublication, ...] | None = ()
 
 
 class SendPublish(Value, frozen=True, tag=2):
@@ -199,6 +219,7 @@ class ForwardPublication(Value, frozen=True, tag=20):
 
     Attributes:
         username: The user who logged in; empty if there was no login.
+        may_be_copy_since_ms: A gateway may have written it, not before this time; None = nobody has.
     """
 
     publication_id: str
@@ -210,6 +231,7 @@ class ForwardPublication(Value, frozen=True, tag=20):
     properties: PublishProperties = NO_PROPERTIES
     will: bool = False
     username: str = ""
+    may_be_copy_since_ms: int | None = None
 
 
 class DeadLetter(Value, frozen=True, tag=21):
@@ -280,7 +302,7 @@ class Transition(StrEnum):
     SESSION_ENDED = "session_ended"
     """The session ended; the detail has the reason."""
     PUBLICATION_FORWARDED = "publication_forwarded"
-    """A publication of QoS 2, or a will, was written to `inflight.uplink`."""
+    """A publication of QoS 2 is written to `inflight.uplink` by the session or the gateway, or a will by the session."""
     PUBLICATION_REPEATED = "publication_repeated"
     """The client repeated a publication of QoS 2; it was not written again."""
     PUBLICATION_RELEASED = "publication_released"

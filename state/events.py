@@ -158,7 +158,8 @@ class PubCompReceived(Value, frozen=True, tag=6):
 
 
 class PublishReceived(Value, frozen=True, tag=7):
-    """The device sent a QoS 2 PUBLISH. QoS 0 and 1 never reach the session; they go to `inflight.uplink` directly.
+    """The device sent a QoS 2 PUBLISH, and the session hands it on. Publications of QoS 0 and 1 never reach the session; gateways
+    write them to `inflight.uplink` directly.
 
     Attributes:
         publication_id: Unique per record; the `inflight-id` of the uplink record. A gateway leaves it empty, and the host sets it
@@ -176,6 +177,27 @@ class PublishReceived(Value, frozen=True, tag=7):
     properties: PublishProperties = NO_PROPERTIES
     publication_id: str = ""
     username: str = ""
+
+
+class PublishAccepted(Value, frozen=True, tag=15):
+    """The gateway accepted a QoS 2 PUBLISH, and hands it on to `inflight.uplink` itself when this is in the log.
+
+    The device gets PUBREC when Kafka has both. The session only keeps the packet id.
+
+    Attributes:
+        content: `content_hash` of topic and payload.
+        publication_id: The `inflight-id` of the record of `inflight.uplink`. A repetition has that of the first PUBLISH.
+        is_repetition: The session has told the gateway of the first PUBLISH (`AcceptConnection.known_publications`).
+        since_ms: Time by the log of the first PUBLISH. The gateway leaves it at 0 if this is the first one, and the host sets it.
+    """
+
+    connection_id: int
+    packet_id: PacketId
+    content: bytes
+    publication_id: str
+    dup: bool = False
+    is_repetition: bool = False
+    since_ms: int = 0
 
 
 class PubRelReceived(Value, frozen=True, tag=8):
@@ -322,6 +344,7 @@ GatewayEvent: TypeAlias = (
     | PubRecReceived
     | PubCompReceived
     | PublishReceived
+    | PublishAccepted
     | PubRelReceived
     | Subscribed
     | Unsubscribed

@@ -42,6 +42,7 @@ from state.events import (
     MessageSubmitted,
     PubAckReceived,
     PubCompReceived,
+    PublishAccepted,
     PublishReceived,
     PubRecReceived,
     PubRelReceived,
@@ -278,6 +279,8 @@ class Session:
                 self._connect(event, activation)
             case PublishReceived():
                 self._apply_publication(event, activation)
+            case PublishAccepted():
+                self._apply_accepted(event, activation)
             case PubRelReceived() | Subscribed() | Unsubscribed():
                 # The client was answered as soon as the event was in the log, so it counts after the connection's end too.
                 if self._is_of_this_session(event.connection_id):
@@ -385,12 +388,22 @@ class Session:
             return
         is_earlier = event.connection_id < self.newest_connection_id
         entered = self.inbound.publication(event, activation, is_of_earlier_connection=is_earlier)
-        connection = self._current_connection(event.connection_id)
+        if entered:
+            self._check_receive_maximum(event.connection_id)
+
+    def _apply_accepted(self, event: PublishAccepted, activation: Activation) -> None:
+        """Applies a publication that its gateway hands on, unless a later CONNECT is before it (state/inbound/inbound.py)."""
+        is_newest = event.connection_id == self.newest_connection_id and self._is_of_this_session(event.connection_id)
+        if is_newest and self.inbound.accepted(event, activation):
+            self._check_receive_maximum(event.connection_id)
+
+    def _check_receive_maximum(self, connection_id: int) -> None:
+        """Raises ProtocolViolation if the client has too many publications that it has not released [MQTT-3.3.4-7]."""
+        connection = self._current_connection(connection_id)
         # MQTT 3.1.1 has no Receive Maximum: only the number of packet ids limits unreleased publications.
         has_maximum = connection is not None and connection.protocol_version >= 5
         limit = self.settings.max_awaiting_rel
-        if entered and has_maximum and 0 < limit < len(self.inbound.awaiting_rel.entries):
-            # [MQTT-3.3.4-7]
+        if has_maximum and 0 < limit < len(self.inbound.awaiting_rel.entries):
             raise ProtocolViolation("Receive Maximum exceeded", reason_code=ReasonCode.RECEIVE_MAXIMUM_EXCEEDED)
 
     def _current_connection(self, connection_id: int) -> SessionConnection | None:
@@ -456,6 +469,7 @@ class Session:
                 subscriptions=tuple(subscriptions) if with_routing and topic_filters is not None else None,
                 list_connection_id=list_id.connection_id if with_routing else 0,
                 list_version=list_id.version if with_routing else 0,
+                known_publications=self.inbound.known_publications() if with_routing else (),
             )
         )
         if connection.connection_id in activation.ended:

@@ -19,7 +19,7 @@ import msgspec
 from state.commands import HeldCommand
 from state.connection import PathState, SessionConnection, SessionFastPath
 from state.errors import UNDECODABLE, UnreadableRecord
-from state.inbound.awaiting_rel import AwaitingRelease
+from state.inbound.awaiting_rel import AwaitingRel, AwaitingRelease, HandOver
 from state.inbound.subscriptions import Subscriptions
 from state.inbound.wills import PendingWill
 from state.model import ClientId, Message, Position, QoS, Will
@@ -193,10 +193,20 @@ class UnscheduledSessionV1(_StoredStruct, frozen=True):
     settled: Position | None = None
 
 
-class SessionV1(UnscheduledSessionV1, frozen=True):
-    """A stored Session."""
+class ScheduledSessionV1(UnscheduledSessionV1, frozen=True):
+    """A stored Session without publications that gateways hand on. It is read as a `SessionV1`."""
 
     schedule: ScheduleV1 | None = None
+
+
+class SessionV1(ScheduledSessionV1, frozen=True):
+    """A stored Session.
+
+    Attributes:
+        hand_overs: (packet id, connection id, publication id, since_ms), by packet id.
+    """
+
+    hand_overs: tuple[tuple[int, int, str, int], ...] = ()
 
 
 class _ConnectionOnlyV1(_StoredStruct, frozen=True):
@@ -218,7 +228,10 @@ def encode_session(session: Session) -> bytes:
     connection, pending = session.connection, session.pending_will
     has_schedule = outbound.scheduled.waiting or outbound.cancels or outbound.rate is not None or outbound.backlog.is_stored
     schedule = _pack_schedule(session) if has_schedule or session.held else None
-    record_type = UnscheduledSessionV1 if schedule is None else partial(SessionV1, schedule=schedule)
+    record_type: type[UnscheduledSessionV1] | partial[ScheduledSessionV1] | partial[SessionV1]
+    record_type = UnscheduledSessionV1 if schedule is None else partial(ScheduledSessionV1, schedule=schedule)
+    if awaiting.hand_overs:
+        record_type = partial(SessionV1, schedule=schedule, hand_overs=_pack_hand_overs(awaiting))
     record = record_type(
         connection=None
         if connection is None
@@ -350,6 +363,8 @@ def decode_session(blob: bytes, *, client_id: ClientId, settings: SessionSetting
     if record.schedule is not None:
         _unpack_schedule(record.schedule, outbound)
         session.held, session.held_since_ms = record.schedule.held, record.schedule.held_since_ms
+    for packet_id, connection_id, publication_id, since_ms in record.hand_overs:
+        awaiting.hand_overs[packet_id] = HandOver(connection_id=connection_id, publication_id=publication_id, since_ms=since_ms)
     outbound.next_order = record.next_order
     outbound.quota_refusals = record.quota_refusals
     outbound.blocked_until_ms = record.blocked_until_ms
@@ -444,6 +459,13 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
         digests_sent=stored.digests_sent,
         has_route=stored.has_route,
         over_limit=stored.over_limit,
+    )
+
+
+def _pack_hand_overs(awaiting: AwaitingRel) -> tuple[tuple[int, int, str, int], ...]:
+    return tuple(
+        (packet_id, hand_over.connection_id, hand_over.publication_id, hand_over.since_ms)
+        for packet_id, hand_over in sorted(awaiting.hand_overs.items())
     )
 
 

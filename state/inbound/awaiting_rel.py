@@ -33,6 +33,21 @@ class AwaitingRelease:
     received_ms: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandOver:
+    """Says that a gateway was to hand a publication on, and may have died before.
+
+    Attributes:
+        connection_id: The gateway's connection; of repetitions the newest one.
+        publication_id: The `inflight-id` of the publication.
+        since_ms: Time by the log of its first PUBLISH.
+    """
+
+    connection_id: int
+    publication_id: str
+    since_ms: int
+
+
 class AwaitingRel:
     """The awaiting-rel set and its tombstones, both in order of arrival.
 
@@ -41,14 +56,21 @@ class AwaitingRel:
     Attributes:
         repeated: Packet id and content of recent publications with DUP=1, released or not, and the time of the newest repetition;
             oldest first. They identify overtaken publications of an earlier connection.
+        hand_overs: By packet id, of entries and tombstones that a gateway was to hand on. Without one the session has done it.
     """
 
-    __slots__ = ("entries", "repeated", "tombstones")
+    __slots__ = ("entries", "hand_overs", "repeated", "tombstones")
 
     def __init__(self) -> None:
         self.entries: dict[PacketId, AwaitingRelease] = {}
         self.tombstones: dict[PacketId, bytes] = {}
         self.repeated: dict[tuple[PacketId, bytes], int] = {}
+        self.hand_overs: dict[PacketId, HandOver] = {}
+
+    def content(self, packet_id: PacketId) -> bytes | None:
+        """Returns the content of the publication under this packet id; None = there is none."""
+        entry = self.entries.get(packet_id)
+        return self.tombstones.get(packet_id) if entry is None else entry.content
 
     def phase(self, packet_id: PacketId) -> InboundPhase:
         if packet_id in self.entries:
@@ -95,6 +117,8 @@ class AwaitingRel:
             return action
         self.entries.pop(packet_id, None)
         self.tombstones.pop(packet_id, None)
+        if target is InboundPhase.ABSENT or action is InboundAction.FORWARD:
+            self.hand_overs.pop(packet_id, None)
         if target is InboundPhase.AWAITING_PUBREL:
             self.entries[packet_id] = AwaitingRelease(content=content, received_ms=now_ms)
         elif target is InboundPhase.TOMBSTONE:

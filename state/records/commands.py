@@ -25,6 +25,8 @@ from state.records.record import VERSION_BYTE, SinkRecord, without_version
 
 _COMMAND_OVERHEAD_BYTES: Final = 128
 """Estimate of the encoded size of a command without its texts and payload; never too small."""
+_KNOWN_BYTES: Final = 40
+"""Greatest encoded size of a known publication without its id."""
 _MARK_BYTES: Final = 19
 """Greatest encoded size of a source and its mark."""
 
@@ -99,7 +101,14 @@ def _weight(command: GatewayCommand) -> int:
     """Returns an upper estimate of the encoded size, in bytes."""
     if isinstance(command, AcceptConnection):
         filters_bytes = sum(len(topic_filter.encode()) + 5 for topic_filter in command.topic_filters or ())
-        return _COMMAND_OVERHEAD_BYTES + 3 * _ids(command) + filters_bytes + _subscriptions_bytes(command.subscriptions)
+        known_bytes = sum(_KNOWN_BYTES + len(known.publication_id.encode()) for known in command.known_publications or ())
+        return (
+            _COMMAND_OVERHEAD_BYTES
+            + 3 * _ids(command)
+            + filters_bytes
+            + _subscriptions_bytes(command.subscriptions)
+            + known_bytes
+        )
     if isinstance(command, OpenFastPath):
         marks_bytes = _MARK_BYTES * len(command.marks or ())
         filters_bytes = _subscriptions_bytes(command.subscriptions)

@@ -28,6 +28,7 @@ from state.events import (
     MessageReturned,
     PubAckReceived,
     PubCompReceived,
+    PublishAccepted,
     PublishReceived,
     PubRecReceived,
     PubRelReceived,
@@ -125,7 +126,7 @@ def completed(
     event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int, timestamp_ms: int = 0
 ) -> LoggedEvent:
     """Returns the event with what follows from its record: the id of a publication, the acceptance time of a message, and the
-    times of an acknowledgement, a fast send and a claim.
+    times of an acknowledgement, a fast send, a claim and an accepted publication.
 
     A message of FastSent was accepted earlier: its time is Kafka's timestamp of the message, if that is valid.
 
@@ -140,6 +141,8 @@ def completed(
             return msgspec.structs.replace(event, expired=msgspec.structs.replace(expired, claimed_ms=timestamp_ms))
         case MessageReturned():
             return msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, accepted_ms=accepted_ms))
+        case PublishAccepted(since_ms=0):
+            return msgspec.structs.replace(event, since_ms=accepted_ms)
         case PublishReceived():
             return msgspec.structs.replace(event, publication_id=position(topic, partition, offset))
         case FastSent(message=message):

@@ -23,11 +23,20 @@ from state.errors import UNDECODABLE
 from state.model import ClientId, Message
 from state.records.messages import EXPIRATION, MESSAGE_ID, BrokenContract, HeaderLike, format_message, parse_message
 from state.records.record import Header, SinkRecord
-from state.records.uplink import CLIENT_ID, INFLIGHT_ID, MESSAGE_EXPIRY, MICRO_BATCH, USERNAME, uplink_record
+from state.records.uplink import (
+    CLIENT_ID,
+    CONNECTION_ID,
+    INFLIGHT_ID,
+    MAY_BE_COPY_SINCE,
+    MESSAGE_EXPIRY,
+    MICRO_BATCH,
+    USERNAME,
+    uplink_record,
+)
 
 SHARE: Final = "mqtt-share"
 TRIED: Final = "mqtt-share-tried"
-_OF_UPLINK: Final = frozenset((CLIENT_ID, INFLIGHT_ID, MESSAGE_EXPIRY, USERNAME))
+_OF_UPLINK: Final = frozenset((CLIENT_ID, INFLIGHT_ID, MESSAGE_EXPIRY, USERNAME, MAY_BE_COPY_SINCE, CONNECTION_ID))
 _OWN: Final = frozenset((SHARE, TRIED, MICRO_BATCH))
 _encoder: Final = msgspec.json.Encoder()
 _clients_decoder: Final = msgspec.json.Decoder(tuple[ClientId, ...])

@@ -1,4 +1,5 @@
-"""Defines the records of `inflight.uplink`: publications of devices. Gateways and bridges write QoS 0 and 1, the engine the rest.
+"""Defines the records of `inflight.uplink`: publications of devices. Gateways and bridges write them. The engine writes wills,
+and publications of QoS 2 that no gateway hands on.
 
 A public contract: names and encodings never change. Key: the client id. Value: the payload. Headers, UTF-8 text unless said
 otherwise:
@@ -15,6 +16,8 @@ otherwise:
 | `payload-format` | `1` = the payload is UTF-8 text, as the device says |
 | `message-expiry` | MQTT 5 Message Expiry Interval in seconds, if given |
 | `username` | the user who logged in on the connection; absent without a login |
+| `may-be-copy-since` | QoS 2: from this time on, in ms, there may be a record with the same `inflight-id` before this one |
+| `connection-id` | beside `may-be-copy-since`: there is none unless the client has had a later connection than this one |
 | `micro-batch` | only in records of the engine: time of the micro-batch that wrote it, in ms; a copy has the same time and id |
 | `user-…` | one per MQTT 5 user property, in order, names may repeat |
 | `traceparent` | W3C Trace Context, if the device sends the user property `traceparent` |
@@ -34,6 +37,8 @@ INFLIGHT_ID: Final = "inflight-id"
 MESSAGE_EXPIRY: Final = "message-expiry"
 USERNAME: Final = "username"
 MICRO_BATCH: Final = "micro-batch"
+MAY_BE_COPY_SINCE: Final = "may-be-copy-since"
+CONNECTION_ID: Final = "connection-id"
 TRUE: Final = b"true"
 
 _QOS: Final = ((QOS, b"0"), (QOS, b"1"), (QOS, b"2"))
@@ -82,6 +87,16 @@ def uplink_headers(
     return headers
 
 
+def may_be_copy_header(since_ms: int) -> tuple[str, bytes]:
+    """Returns the header of a record that may be a copy of an earlier one."""
+    return MAY_BE_COPY_SINCE, b"%d" % since_ms
+
+
+def connection_header(connection_id: int) -> tuple[str, bytes]:
+    """Returns the header of a record that is a copy only if its client has had a later connection."""
+    return CONNECTION_ID, b"%d" % connection_id
+
+
 def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication, now_ms: int) -> SinkRecord:
     """Returns the record that the engine writes.
 
@@ -99,4 +114,6 @@ def uplink_record(topic: str, client_id: ClientId, command: ForwardPublication, 
         username=command.username,
     )
     headers.append((MICRO_BATCH, b"%d" % now_ms))
+    if command.may_be_copy_since_ms is not None:
+        headers.append(may_be_copy_header(command.may_be_copy_since_ms))
     return SinkRecord(topic, client_id.encode(), command.payload, headers=tuple(Header(name, value) for name, value in headers))

@@ -63,7 +63,9 @@ def full_session() -> bytes:
     s = Scenario(max_inflight=2, max_awaiting_rel=0).connect(version=5, will=will(properties=PublishProperties(content_type="c")))
     s.subscribe("x/#", 2, no_local=True).publish(1, "late").after(300).publish(2, "a").submit("r", explicit_id=True)
     s.puback(1, reason_code=0x97).submit("a", qos=2, properties=PublishProperties(user_properties=(("k", "v"),)))
-    s.submit("b", expires_at_ms=s.now_ms + 60_000, headers=(("h", b"\xff"),)).submit("c", priority=3).submit("z", priority=1)
+    s.accept(3, "handed on").submit("b", expires_at_ms=s.now_ms + 60_000, headers=(("h", b"\xff"),)).submit(
+        "c", priority=3
+    ).submit("z", priority=1)
     return encode_session(s.session)
 
 

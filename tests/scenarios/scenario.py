@@ -43,6 +43,7 @@ from state.events import (
     MessageSubmitted,
     PubAckReceived,
     PubCompReceived,
+    PublishAccepted,
     PublishReceived,
     PubRecReceived,
     PubRelReceived,
@@ -50,6 +51,7 @@ from state.events import (
     Subscribed,
     Unsubscribed,
 )
+from state.inbound.awaiting_rel import content_hash
 from state.model import Message, Outcome, Position, QoS, Routing, Subscription, Will
 from state.records.receipts import Receipt
 from state.records.routing import SourceKind, source_number
@@ -348,6 +350,36 @@ class Scenario:
                 dup=dup,
                 publication_id=f"events-0-{self._publications}",
                 **fields,
+            )
+        )
+        return self
+
+    def accept(
+        self,
+        packet_id: int,
+        name: str,
+        *,
+        dup: bool = False,
+        repeats: str = "",
+        since_ms: int = 0,
+        connection_id: int | None = None,
+    ) -> Self:
+        """The device publishes at QoS 2, and its gateway hands the publication on.
+
+        Args:
+            repeats: Id of the publication that it repeats.
+            since_ms: By the log; of a repetition that of the first PUBLISH.
+        """
+        self._publications += 1
+        self.handle(
+            PublishAccepted(
+                connection_id=connection_id or self.connection_id,
+                packet_id=packet_id,
+                content=content_hash("up", name.encode()),
+                publication_id=repeats or f"d:{self.connection_id}:{self._publications}",
+                dup=dup,
+                is_repetition=bool(repeats),
+                since_ms=since_ms or self.now_ms,
             )
         )
         return self

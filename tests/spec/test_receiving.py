@@ -2,11 +2,11 @@
 
 import pytest
 
-from state.commands import AcceptConnection, ForwardPublication, RecordTransition, Transition
-from state.inbound.awaiting_rel import MAX_REPEATED
+from state.commands import AcceptConnection, ForwardPublication, KnownPublication, RecordTransition, Transition
+from state.inbound.awaiting_rel import MAX_REPEATED, content_hash
 from state.model import PublishProperties, QoS
 from state.transitions import InboundPhase
-from tests.scenarios.scenario import Scenario
+from tests.scenarios.scenario import START_MS, Scenario
 
 
 def test_a_publication_is_handed_on_once_and_its_id_is_kept_until_pubrel() -> None:
@@ -202,6 +202,119 @@ def test_a_clean_start_forgets_ids_and_tombstones() -> None:
     assert (dict(awaiting.entries), dict(awaiting.tombstones)) == ({}, {})
     s.publish(5, "a", dup=True).publish(7, "c", dup=True)
     assert s.uplink == ["a", "b", "c", "a", "c"]
+
+
+# --- handed on by the gateway -----------------------------------------------------------------------------------------------
+
+
+def known(s: Scenario) -> tuple[KnownPublication, ...] | None:
+    """Returns what the newest gateway was told."""
+    told: tuple[KnownPublication, ...] | None = s.sent(AcceptConnection)[-1].known_publications
+    return told
+
+
+def test_what_the_gateway_hands_on_the_session_only_keeps() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a")
+    assert s.uplink == []
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+    assert s.ledger[-1] == "publication_forwarded"
+    s.pubrel(5)
+    assert s.ledger[-1] == "publication_released"
+    assert s.session.inbound.awaiting_rel.hand_overs == {}
+    assert s.session.next_deadline_ms() is None
+
+
+def test_a_gateway_is_told_which_publications_are_no_new_ones() -> None:
+    s = Scenario(routing=True).connect().publish(4, "x").accept(5, "a", since_ms=START_MS).after(300).accept(6, "b").connect()
+    of_a, of_b = (content_hash("up", payload) for payload in (b"a", b"b"))
+    assert known(s) == (
+        KnownPublication(packet_id=6, content=of_b, publication_id="d:1:3", since_ms=s.now_ms),
+        KnownPublication(packet_id=4, content=content_hash("up", b"x"), is_abandoned=True),
+        KnownPublication(packet_id=5, content=of_a, publication_id="d:1:2", since_ms=START_MS, is_abandoned=True),
+    )
+    s.accept(5, "a", dup=True, repeats="d:1:2", since_ms=START_MS).accept(6, "b", dup=True, repeats="d:1:3").connect()
+    assert [(each.packet_id, each.publication_id) for each in known(s) or ()] == [(6, "d:1:3"), (5, "d:1:2"), (4, "")]
+    assert s.uplink == ["x"]
+    assert s.ledger.count("publication_forwarded") == 3
+    assert s.ledger.count("publication_repeated") == 2
+
+
+def test_without_routing_a_gateway_is_told_of_no_publications() -> None:
+    assert known(Scenario().connect().publish(5, "a").connect()) == ()
+
+
+def test_too_many_publications_are_not_told_to_a_gateway() -> None:
+    s = Scenario(routing=True, max_awaiting_rel=0).connect()
+    with s.micro_batch():
+        for packet_id in range(1, 1_400):
+            s.accept(packet_id, "x")
+    s.connect()
+    assert known(s) is None
+
+
+def test_other_content_that_a_gateway_hands_on_replaces_the_earlier() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a").accept(5, "b").connect()
+    assert [(each.content, each.publication_id) for each in known(s) or ()] == [(content_hash("up", b"b"), "d:1:2")]
+    details = [row.detail for row in s.sent(RecordTransition) if row.transition is Transition.PUBLICATION_FORWARDED]
+    assert details == ["", "its packet id awaited PUBREL of another publication"]
+
+
+def test_an_accepted_publication_behind_a_later_connect_is_ignored() -> None:
+    """Its gateway does not hand it on, and has not answered it: the device repeats it on the later connection."""
+    s = Scenario(routing=True).connect().connect().accept(5, "a", connection_id=1)
+    assert dict(s.session.inbound.awaiting_rel.entries) == {}
+    s.connect(clean_start=True).accept(5, "a", connection_id=2)
+    assert dict(s.session.inbound.awaiting_rel.entries) == {}
+
+
+def test_a_session_that_has_ended_ignores_what_its_gateway_hands_on() -> None:
+    s = Scenario(routing=True).connect(expiry_s=0).lose_connection().accept(5, "a")
+    assert s.session.is_empty
+    assert s.uplink == []
+
+
+def test_the_session_hands_on_what_a_dead_gateway_may_have_handed_on() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a", since_ms=START_MS).after(1).connect()
+    s.publish(5, "a", dup=True).publish(5, "a", dup=True)
+    [forwarded] = s.sent(ForwardPublication)
+    assert (forwarded.publication_id, forwarded.payload, forwarded.may_be_copy_since_ms) == ("d:1:1", b"a", START_MS)
+    s.connect()
+    assert [(each.packet_id, each.publication_id) for each in known(s) or ()] == [(5, "")]
+
+
+def test_a_repetition_on_the_connection_of_its_gateway_is_not_handed_on() -> None:
+    """Its gateway answers it behind the first PUBLISH."""
+    s = Scenario(routing=True).connect().accept(5, "a").publish(5, "a", dup=True)
+    assert s.uplink == []
+
+
+def test_other_content_with_dup_is_not_handed_on_as_the_publication() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a").connect().publish(5, "b", dup=True)
+    assert s.uplink == []
+
+
+def test_a_late_repetition_of_what_a_dead_gateway_had_is_handed_on() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a", since_ms=START_MS).after(300).connect().publish(5, "a", dup=True)
+    assert [(one.publication_id, one.may_be_copy_since_ms) for one in s.sent(ForwardPublication)] == [("d:1:1", START_MS)]
+
+
+def test_a_repetition_whose_id_is_free_again_is_kept() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a", repeats="d:0:1", since_ms=START_MS)
+    assert list(s.session.inbound.awaiting_rel.entries) == [5]
+
+
+def test_more_accepted_publications_than_receive_maximum_close_with_0x93() -> None:
+    """[MQTT-3.3.4-7]"""
+    s = Scenario(routing=True, max_awaiting_rel=1).connect(version=5).accept(1, "a")
+    s.sees()
+    assert s.accept(1, "a", repeats="d:1:1").sees() == []
+    assert s.accept(2, "b").sees() == ["CLOSE 0x93"]
+
+
+def test_a_clean_start_forgets_what_gateways_were_to_hand_on() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a").after(300).accept(6, "b").connect(clean_start=True)
+    assert s.session.inbound.awaiting_rel.hand_overs == {}
+    assert known(s) == ()
 
 
 # --- a full set -------------------------------------------------------------------------------------------------------------

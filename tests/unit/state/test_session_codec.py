@@ -12,6 +12,7 @@ from state.commands import AcceptConnection, EndSessionMark
 from state.connection import PathState, SessionFastPath
 from state.errors import UnreadableRecord
 from state.events import Capability
+from state.inbound.awaiting_rel import HandOver
 from state.inbound.subscriptions import Subscriptions
 from state.model import NO_PROPERTIES, Outcome, Position, PublishProperties, QoS, Subscription, Will
 from state.outbound.deduplication import message_digest
@@ -234,6 +235,21 @@ def test_what_is_written_today_is_what_the_fixture_holds_or_more() -> None:
     assert encode_session(overdue) == encode_session(overdue_session())
     routed = decode_session(FIXTURE_V1_ROUTING.read_bytes(), client_id=CLIENT, settings=SessionSettings())
     assert encode_session(routed) == encode_session(routed_session())
+
+
+def test_what_gateways_were_to_hand_on_is_kept() -> None:
+    s = Scenario(routing=True).connect().accept(5, "a", since_ms=START_MS).after(300).accept(6, "b")
+    blob = encode_session(s.session)
+    session = decode_session(blob, client_id=CLIENT, settings=s.settings)
+    assert session.inbound.awaiting_rel.hand_overs == {
+        5: HandOver(connection_id=1, publication_id="d:1:1", since_ms=START_MS),
+        6: HandOver(connection_id=1, publication_id="d:1:2", since_ms=s.now_ms),
+    }
+    assert encode_session(session) == blob
+    scheduled = scheduled_session()
+    scheduled.inbound = session.inbound
+    again = decode_session(encode_session(scheduled), client_id=CLIENT, settings=s.settings)
+    assert (len(again.inbound.awaiting_rel.hand_overs), len(again.outbound.scheduled.waiting)) == (2, 2)
 
 
 def test_crashes_are_kept_and_a_session_from_before_has_none() -> None:

@@ -10,6 +10,7 @@ from state.commands import (
     CommandBatch,
     DropAwaitingRel,
     GatewayCommand,
+    KnownPublication,
     OpenFastPath,
     SendPublish,
     SendPubRel,
@@ -60,6 +61,17 @@ def test_the_topic_filters_of_a_session_count_with_their_length() -> None:
     records = list(command_records("c", "d", 3, commands, max_record_bytes=150_000))
     assert [decode_command_batch(record.value).commands for record in records] == [(commands[0],), (commands[1],)]
     assert all(len(record.value) <= 150_000 for record in records)
+
+
+def test_known_publications_of_a_session_count_with_their_ids() -> None:
+    known = tuple(
+        KnownPublication(packet_id=60_000, content=b"8 bytes.", publication_id=f"ü:{1 << 62}:{number}", since_ms=1 << 62)
+        for number in range(1_000)
+    )
+    accept = AcceptConnection(connection_id=1, partition=3, sequence=1, known_publications=known)
+    records = list(command_records("c", "d", 3, [accept, publish(2, payload=b"p" * 4_000)], max_record_bytes=70_000))
+    assert [len(decode_command_batch(record.value).commands) for record in records] == [1, 1]
+    assert all(len(record.value) <= 70_000 for record in records)
 
 
 def test_a_grant_counts_with_its_ids_and_its_topic_filters() -> None:

@@ -15,6 +15,7 @@ from state.events import (
     MessageReturned,
     PubAckReceived,
     PubCompReceived,
+    PublishAccepted,
     PublishReceived,
     PubRecReceived,
     PubRelReceived,
@@ -34,6 +35,7 @@ from state.records.record import VERSION_BYTE
 
 MESSAGE = Message(message_id="m", topic="t", payload=b"p", accepted_ms=0)
 PUBLICATION = PublishReceived(connection_id=1, packet_id=7, topic="t", payload=b"p")
+ACCEPTED = PublishAccepted(connection_id=1, packet_id=7, content=b"8 bytes.", publication_id="c:1:1")
 CONNECTED = ClientConnected(connection_id=9, commands_partition=1, claim=Claim.NEW)
 SESSION = ExpiredSession(connection_id=7, left_ms=3, interval_s=5)
 EXPIRED = msgspec.structs.replace(CONNECTED, expired=SESSION)
@@ -43,6 +45,8 @@ EXPIRED = msgspec.structs.replace(CONNECTED, expired=SESSION)
     ("event", "expected"),
     [
         (PUBLICATION, PublishReceived(connection_id=1, packet_id=7, topic="t", payload=b"p", publication_id="events-2-9")),
+        (ACCEPTED, msgspec.structs.replace(ACCEPTED, since_ms=5)),
+        (msgspec.structs.replace(ACCEPTED, since_ms=2), msgspec.structs.replace(ACCEPTED, since_ms=2)),
         (
             MessageReturned(message=MESSAGE),
             MessageReturned(message=Message(message_id="m", topic="t", payload=b"p", accepted_ms=5)),

@@ -2,8 +2,9 @@ import pytest
 
 from state.commands import ForwardPublication
 from state.model import PublishProperties, QoS
+from state.records.publications import publication_in
 from state.records.record import Header, SinkRecord
-from state.records.uplink import uplink_headers, uplink_record
+from state.records.uplink import connection_header, uplink_headers, uplink_record
 
 
 def test_the_least_that_an_uplink_record_says() -> None:
@@ -60,6 +61,17 @@ def test_the_engine_writes_payload_key_and_the_same_headers() -> None:
     assert uplink_record("up", "ü", publication, 7) == SinkRecord(
         "up", "ü".encode(), b"p", headers=tuple(Header(name, value) for name, value in headers)
     )
+
+
+def test_a_record_that_may_be_a_copy_says_since_when() -> None:
+    publication = ForwardPublication(
+        publication_id="i", topic="t", payload=b"", qos=QoS.EXACTLY_ONCE, username="ada", may_be_copy_since_ms=6
+    )
+    headers = uplink_record("up", "c", publication, 7).headers
+    assert headers[5:] == (Header("username", b"ada"), Header("micro-batch", b"7"), Header("may-be-copy-since", b"6"))
+    assert connection_header(9) == ("connection-id", b"9")
+    read = publication_in([*headers, Header("connection-id", b"9")], b"", accepted_ms=1, default_message_id="", is_uplink=True)
+    assert read.message.headers == ()
 
 
 def test_who_had_logged_in_has_a_header_of_its_own() -> None:
