@@ -12,7 +12,7 @@ from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.arrival import Arrival, arrival_of
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Effects, LogIn, LookUp, Register, Registration, Request
+from sinks.mqtt.connection.effects import Effects, LogIn, LookForLater, LookUp, Register, Registration, Request
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.connection_counts import ConnectionSlot
@@ -51,6 +51,7 @@ class SocketHost(Protocol):
     def opened(self, socket: "DeviceSocket") -> None: ...
     def register(self, socket: "DeviceSocket", request: Register, client_id: ClientId, waited_ms: int) -> Registration | None: ...
     def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None: ...
+    def look_for_later(self, socket: "DeviceSocket") -> None: ...
     def announced(self, socket: "DeviceSocket") -> None: ...
     def append_all(self, socket: "DeviceSocket", appends: list[Append]) -> None: ...
     def failed(self, socket: "DeviceSocket", error: Exception) -> Effects: ...
@@ -260,6 +261,8 @@ class DeviceSocket(asyncio.Protocol):
             self._log_in(request)
         elif isinstance(request, LookUp):
             self._host.look_up(self.connection.client_id, self.looked_up)
+        elif isinstance(request, LookForLater):
+            self._host.look_for_later(self)
         else:
             self._host.limits.connects.announced(self.connection.connection_id)
             self._host.announced(self)

@@ -221,6 +221,15 @@ class Gateway(CommandHost[DeviceSocket]):
         else:
             self._look_up(answer)
 
+    def look_for_later(self, socket: DeviceSocket) -> None:
+        """Has the tables brought up to the log, and tells a connection whether they have a later one of its client."""
+        self._look_up(partial(self._looked_for_later, socket, self._clock_ns() // 1_000_000))
+
+    def _looked_for_later(self, socket: DeviceSocket, asked_ms: int, is_current: bool) -> None:
+        connection = socket.connection
+        is_newest = is_current and self.lease.holds() and self._tables.marked_by(connection.client_id) == connection.connection_id
+        socket.feed(connection.looked_for_later, is_newest, asked_ms)
+
     def _has_left(self, client_id: ClientId) -> None:
         """Kafka has a record by which a client leaves, or will never have it."""
         self._leaving[client_id] -= 1
@@ -255,7 +264,7 @@ class Gateway(CommandHost[DeviceSocket]):
         connection, failure = socket.connection, ReasonCode.SUCCESS
         if append.waits_since_s is not None:
             self.limits.rate_limiter.confirmed(None if error else 1_000 * (time.monotonic() - append.waits_since_s))
-        if error is None and append.answer is not None and self._waits(connection.key):
+        if error is None and append.answer is not None and append.hands_on is None and self._waits(connection.key):
             self._delay_answer(socket, append)
         if error is None and connection.settle(append):
             if append.answer is not None:

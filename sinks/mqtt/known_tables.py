@@ -34,6 +34,9 @@ class KnownTables(Protocol):
         It is right once the tables are as far as the log. True is certain only if `knows_sessions`.
         """
 
+    def marked_by(self, client_id: ClientId) -> int | None:
+        """Returns the latest connection that has marked the client's session; None = no session is marked."""
+
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         """Returns True if the client's highest list is known, and is not above this one by `order_of`."""
 
@@ -59,6 +62,9 @@ class _NoTables:
 
     def wills_settled(self, client_id: ClientId) -> bool:
         return False
+
+    def marked_by(self, client_id: ClientId) -> int | None:
+        return None
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         return False
@@ -119,6 +125,10 @@ class RoutingView:
     def wills_settled(self, client_id: ClientId) -> bool:
         mark = self._tables.sessions.get(client_id.encode())
         return self._is_complete() if mark is None else mark.wills_settled
+
+    def marked_by(self, client_id: ClientId) -> int | None:
+        mark = self._tables.sessions.get(client_id.encode())
+        return None if mark is None else mark.connection_id
 
     def is_highest(self, client_id: ClientId, list_id: tuple[int, int]) -> bool:
         entry = self._tables.subscriptions.get(client_id)

@@ -3,8 +3,8 @@
 1. Poll publications (and lists of subscriptions, for retained messages), as a member of the matchers' group.
 2. The barrier: ask where `subscriptions` ends *then*, and wait until the tables are that far. Whatever was acknowledged before
    one of these publications was appended is below that end.
-3. Match, and write the records in the order of the publications. A publication for a client that is connected and behind waits,
-   with the rest of its partition (recipient_waits.py). Other partitions go on.
+3. Leave out copies of a publication of QoS 2 (copies.py). Match the others, and write the records in their order. A publication
+   for a client that is connected and behind waits, with the rest of its partition (recipient_waits.py). Other partitions go on.
 4. When Kafka has confirmed all records of a poll, commit its offsets.
 5. Publish what has waited for its `deliver-at`, if it came from a partition of `publications` that this matcher owns, behind a
    barrier too: what another owner has published waits no longer. A crash in between publishes it twice, with the same message id.
@@ -34,6 +34,7 @@ from sinks.kafka.librdkafka import ClientErrors, KafkaFailed, client_config, new
 from sinks.kafka.throttles import ThrottleFollower, ThrottleTable
 from sinks.kafka.topic_ids import TopicIdWatch
 from sinks.kafka.topic_partitions import TopicMissing
+from sinks.routing.copies import CopyFinder, doubt_of
 from sinks.routing.log_ends import END, Partition, log_offsets
 from sinks.routing.matcher import Matcher, PublicationSource, RoutedRecord
 from sinks.routing.metrics import MatcherCounters
@@ -44,6 +45,7 @@ from sinks.routing.settings import RoutingSettings
 from sinks.routing.source_consumer import SourceConsumer
 from sinks.routing.source_topics import SourceTopics
 from sinks.routing.table_reader import TableListener, TableReader
+from sinks.routing.uplink_search import UplinkSearch
 from sinks.routing.wait_announcer import WaitAnnouncer
 from state.errors import UnreadableRecord
 from state.model import ClientId
@@ -229,7 +231,7 @@ class KafkaMatcher:
                 self.has_joined = routing.consumer.has_joined
         finally:
             if routing is not None:
-                routing.consumer.close()
+                routing.close()
             self._announcer.close()
             writer.close()
             asking.close()
@@ -295,6 +297,8 @@ class _Routing:
         self._published: dict[bytes, DelayedPublication] = {}
         """Those whose end the tables have not read yet."""
         self._is_busy = False
+        self._search = UplinkSearch(host, settings.group_id, asking)
+        self._copies = CopyFinder(self._search.offset_at, self._search.ids_between)
         self._check_again_s = time.monotonic() + _CHECK_S
         self._count_again_s = 0.0
         self.consumer = SourceConsumer(
@@ -308,6 +312,11 @@ class _Routing:
             before_revoke=self._finish,
             on_gone=self._let_go,
         )
+
+    def close(self) -> None:
+        """Gives all partitions back."""
+        self.consumer.close()
+        self._search.close()
 
     @property
     def waiting(self) -> Collection[Partition]:
@@ -332,6 +341,7 @@ class _Routing:
         now_s = time.monotonic()
         if now_s >= self._count_again_s:
             self._count_again_s = now_s + _COUNT_S
+            self._copies.forget_unused(now_s)
             self._counters.partitions_owned = len(self.consumer.owned)
             self._positions = {partition: self._positions.get(partition, at) for partition, at in self.consumer.owned.items()}
             self._counters.lag = self.consumer.lag(self._positions)
@@ -446,6 +456,8 @@ class _Routing:
             if held is not None and not number:
                 routed = held.routed
             else:
+                if source.is_uplink and self._is_copy(partition, record):
+                    continue
                 with lock:
                     self._check_tables()
                     routed = route(source, record)
@@ -459,6 +471,14 @@ class _Routing:
                 for each in routed:
                     self._writer.write(each, batch, position)
         return len(records)
+
+    def _is_copy(self, partition: Partition, record: ConsumedRecord) -> bool:
+        """Returns True, and counts the record, if it is a copy of one before it. It may be searched for: that takes a while."""
+        doubt = doubt_of(record, self._tables.sessions)
+        if doubt is None or not self._copies.is_copy(partition, record.offset, doubt, time.monotonic()):
+            return False
+        self._counters.publications_copied += 1
+        return True
 
     def _publish_due(self) -> None:
         tables, now_ms = self._tables, self._now_ms()

@@ -24,6 +24,7 @@ class MatcherCounters:
     publications_refused: Counter[str] = field(
         default_factory=Counter, metadata=by("reason", "Publications that could not be routed, whatever the subscriptions")
     )
+    publications_copied: int = count("Publications of QoS 2 that came once more, and were not routed again")
     recipients: int = count("Copies of publications that were written for clients")
     recipients_shed: int = count("QoS 0 copies that were dropped because of routing.max_fan_out")
     waited_ms: int = count("Waits of partitions for clients that are connected and behind", "waited_seconds")

@@ -83,6 +83,7 @@ class AcceptedDevice:
         self.outbox = Outbox(accept.send_quota, receive_maximum, limits.max_blocked_qos0_bytes, is_blocked)
         list_id = accept.list_connection_id, accept.list_version
         self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings, list_id)
+        known = accept.known_publications
         self._publications = Publications(
             client_id=registration.client_id,
             connection_id=self._connection_id,
@@ -92,9 +93,15 @@ class AcceptedDevice:
             publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
             max_topic_levels=limits.max_topic_levels,
-            awaiting_rel=dict.fromkeys(accept.awaiting_rel),
+            awaiting_rel={
+                **dict.fromkeys(accept.awaiting_rel),
+                **{each.packet_id: each.content for each in known or () if not each.is_abandoned},
+            },
             max_awaiting_rel=accept.max_awaiting_rel,
             tables=registration.tables if has_routing else None,
+            # Marks say which connection is the latest one, if connections are numbered by the brokers' clock.
+            hands_on=has_routing and registration.serves_at_once and known is not None,
+            known={each.packet_id: each for each in known or ()},
         )
         self._subscriptions = _subscription_judge(accept, handshake, settings)
         self._encode_publish = codec.encode_publish
@@ -167,7 +174,8 @@ class AcceptedDevice:
             name, event = "PubComp", encode_pubcomp(connection_id, packet_id, reason_code)
             outbox.completed(packet_id)
         else:
-            name, event, is_urgent = "PubRel", encode_pubrel(connection_id, packet_id, reason_code), True
+            name, event = "PubRel", encode_pubrel(connection_id, packet_id, reason_code)
+            is_urgent = not self._publications.hands_on
             if self._publications.release(packet_id):
                 answer = encode_acknowledgement(framing.PUBCOMP, packet_id)
             else:

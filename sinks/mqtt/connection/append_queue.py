@@ -56,6 +56,7 @@ class Append(msgspec.Struct, eq=False):
         second: another record that the same packet makes. The answer waits for both.
         answers: of a list of subscriptions: those of the packets that it has. None = it is no such list.
         then: another record that the same packet makes, when this one is confirmed.
+        hands_on: the record that hands on the publication of which this tells the session. The answer waits for both.
         delays_lookups: whether the client has a session is asked when Kafka has this.
         size_bytes: of value and headers.
         is_farewell: the engine knows by it that the connection is over.
@@ -75,6 +76,7 @@ class Append(msgspec.Struct, eq=False):
     holds_back: bool = False
     second: "Append | None" = None
     then: "Append | None" = None
+    hands_on: "Append | None" = None
     delays_lookups: bool = False
     counts: bool = False
     awaits_session: bool = False
@@ -179,6 +181,10 @@ class AppendQueue:
                 answer.unconfirmed += 1
                 self.held.append(answer)
         self.unanswered += append.counts
+        if append.hands_on is not None and answer is not None:
+            append.hands_on.answer = answer
+            answer.unconfirmed += 1
+            self._count(append.hands_on)
         self._add(append)
         if second is not None:
             if answer is not None:
@@ -200,8 +206,19 @@ class AppendQueue:
         self._lists += 1
         self._add(append)
 
+    def hand_on(self, append: Append) -> None:
+        """Adds the record that hands a publication on (`Append.hands_on`)."""
+        self.new.append(append)
+
+    def give_up(self, append: Append) -> None:
+        """Forgets a record that would have handed a publication on, which is not answered then."""
+        self.settle(append, confirmed=False)
+
     def _add(self, append: Append) -> None:
         self.new.append(append)
+        self._count(append)
+
+    def _count(self, append: Append) -> None:
         self.unconfirmed += 1
         self.unconfirmed_bytes += append.size_bytes
         self._holding_back += append.holds_back

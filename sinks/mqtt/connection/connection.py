@@ -42,8 +42,18 @@ from sinks.mqtt.codec.framing import FrameBuffer
 from sinks.mqtt.codec.packets import ConnAck, Disconnect
 from sinks.mqtt.connection.accepted import AcceptedDevice
 from sinks.mqtt.connection.append_queue import Answer, Append, AppendQueue
-from sinks.mqtt.connection.effects import ANNOUNCE, LOOK_UP, Effects, LogIn, Register, Registration, Request
+from sinks.mqtt.connection.effects import (
+    ANNOUNCE,
+    LOOK_FOR_LATER,
+    LOOK_UP,
+    Effects,
+    LogIn,
+    Register,
+    Registration,
+    Request,
+)
 from sinks.mqtt.connection.ending import TAKEN_OVER, Ending
+from sinks.mqtt.connection.handing_on import HandingOn
 from sinks.mqtt.connection.handshake import V5, ConnectionRefused, Handshake, check_first_bytes, read_connect
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, DEVICE_FAILED, OPEN, OVERDUE, VIOLATION, CloseReason, Deadlines, Phase
@@ -64,6 +74,7 @@ _BLOCKED_BYTES: Final = 4_096
 OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
+_LATER_KNOWN: Final = CloseReason("a later connection of this client may be known", "engine", ReasonCode.SERVER_BUSY)
 _NO_APPENDS: Final[list[Append]] = []
 
 
@@ -99,6 +110,7 @@ class WireConnection:
     _handshake: Handshake = field(init=False)
     _deadlines: Deadlines = field(init=False)
     _ending: Ending = field(init=False)
+    _handing_on: HandingOn = field(init=False)
     _device: AcceptedDevice | None = None
     """None in every phase but CONNECTED, and ANSWERED if the device is served at once."""
 
@@ -107,6 +119,7 @@ class WireConnection:
         self._frames = FrameBuffer(min(limits.max_connect_bytes, settings.max_packet_size_bytes))
         self._rates = PacketRates(limits, self.counters, now_ms, limiter)
         self._records = AppendQueue(settings, Unconfirmed(limits) if total is None else total)
+        self._handing_on = HandingOn(self._records)
         self._handshake = Handshake(settings, now_ms + settings.connect_timeout_ms)
         self._deadlines = Deadlines(settings.stalled_write_timeout_ms)
         self._ending = Ending(self._records, self._output, self.counters)
@@ -323,6 +336,7 @@ class WireConnection:
         if self._device is not None and not accept.session_present:
             self._begin_fast_path(self._device)
         handshake.deadline_ms, handshake.accepted_expiry_s = None, accept.session_expiry_interval_s
+        self._handing_on.needs_look = handshake.has_marked and accept.session_expiry_interval_s > 0
         if (mark := handshake.mark_once_accepted()) is not None:
             self._records.add(mark)
         if self._device is None:
@@ -485,6 +499,11 @@ class WireConnection:
         if failure is ReasonCode.PACKET_TOO_LARGE and device is not None and device.refuse_publication(append):
             failure = ReasonCode.SUCCESS
         records.settle(append, confirmed=not failure)
+        if append.hands_on is not None:
+            if failure:
+                records.give_up(append.hands_on)
+            else:
+                self._handing_on.accepted(append.hands_on)
         if failure:
             self._end(CloseReason("Kafka did not take a record", "append", failure))
             return self._effects()
@@ -492,6 +511,9 @@ class WireConnection:
             records.add(append.then)
         elif append is handshake.mark:
             handshake.mark = None
+            if append.then is not None and self.phase is Phase.AWAITING_ACCEPT:
+                handshake.engine_knows = True
+                records.add(append.then)
         elif append is handshake.empty_list:
             handshake.empty_list = None
         elif append is handshake.record:
@@ -514,7 +536,23 @@ class WireConnection:
                 self._resume(now_ms)
         self._end_if_settled()
         self._take_offers(now_ms)
-        return self._effects()
+        return self._effects(self._look())
+
+    def _look(self) -> tuple[Request, ...]:
+        return (LOOK_FOR_LATER,) if self._handing_on.begin_look() else ()
+
+    def looked_for_later(self, is_newest: bool, asked_ms: int, now_ms: int) -> Effects:
+        """Handles the answer to LookForLater.
+
+        Args:
+            is_newest: True if it is known that no later connection of the client has CONNACK.
+            asked_ms: When that was asked, in milliseconds since 1970 by the brokers.
+        """
+        self._handing_on.looked(self.connection_id, is_newest=is_newest, asked_ms=asked_ms)
+        if not is_newest:
+            self._end(_LATER_KNOWN, reconnect_grace_ms=self.settings.reconnect_grace_ms)
+        self._end_if_settled()
+        return self._effects(self._look())
 
     def _end_if_settled(self) -> None:
         if self._ending.pending is not None and (why := self._ending.settled()) is not None:
@@ -676,6 +714,8 @@ class WireConnection:
         """
         if self.phase is Phase.CLOSED:
             return
+        if why.cause not in DEVICE_FAILED:
+            self._handing_on.stop()
         self._ending.write_last_packet(self.phase, why, words)
         if self._handshake.engine_knows and not self._ending.is_told:
             self._tell_lost(why, reconnect_grace_ms)

@@ -37,13 +37,18 @@ class LookUp(msgspec.Struct, frozen=True):
     """Have the tables of this process brought up to the log, and answer by `WireConnection.looked_up`."""
 
 
+class LookForLater(msgspec.Struct, frozen=True):
+    """Find out whether a later connection of the client is known, and answer by `WireConnection.looked_for_later`."""
+
+
 class Announce(msgspec.Struct, frozen=True):
     """The login holds, and the engine is told of the connection. Nothing is to be answered."""
 
 
 ANNOUNCE: Final = Announce()
 LOOK_UP: Final = LookUp()
-Request: TypeAlias = Register | LogIn | LookUp | Announce
+LOOK_FOR_LATER: Final = LookForLater()
+Request: TypeAlias = Register | LogIn | LookUp | LookForLater | Announce
 
 
 class Effects(msgspec.Struct, frozen=True):

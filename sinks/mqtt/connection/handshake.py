@@ -288,6 +288,7 @@ class Handshake:
         )
         self.engine_knows, self.was_prompt = True, False
         self.record, self.empty_list, self.mark = Append(encode_event(event)), None, None
+        may_resume = not self.connect.clean_start and self.claim is not Claim.NEW
         registration, is_clean = self.registration, self.connect.clean_start or self.expired is not None
         if not self._settings.routing.enabled:
             return [self.record]
@@ -295,14 +296,19 @@ class Handshake:
             empty = SubscriptionList(connection_id=registration.connection_id, version=0)
             self.empty_list = Append(encode_subscriptions(empty), topic=AppendTopic.SUBSCRIPTIONS)
         expiry_s, has_will = self._granted_expiry_s, self.connect.will is not None
-        self.marks_session = expiry_s > 0 or registration.tables.kept_ms(registration.client_id) is not None
+        is_marked = registration.tables.kept_ms(registration.client_id) is not None
+        self.marks_session = expiry_s > 0 or may_resume or is_marked
         self.has_marked = self.marks_session or has_will
         if not self.has_marked:
             return [self.record]
         # Without an expiry interval a session of earlier connections ends with this one: nobody may claim it from now on.
         self.mark = self._mark_record(NEVER_EXPIRES_S if expiry_s >= _SURELY_KEPT_S else expiry_s)
         self.has_marked_settled = self._are_wills_settled()
-        return [self.record, self.mark]
+        if not may_resume:
+            return [self.record, self.mark]
+        # The gateway of an earlier connection has to know of this one when its record is behind the CONNECT (handing_on.py).
+        self.mark.then, self.engine_knows = self.record, False
+        return [self.mark]
 
     def _are_wills_settled(self, *, is_withdrawn: bool = False) -> bool:
         """Returns True if no will of this connection or of an earlier one can get into the log any more.

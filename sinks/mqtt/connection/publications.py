@@ -13,12 +13,13 @@ from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt_topics import is_of_the_server, topic_levels
+from state.commands import KnownPublication
 from state.errors import ProtocolViolation
-from state.events import PublishReceived
+from state.events import PublishAccepted, PublishReceived
 from state.inbound.awaiting_rel import content_hash
 from state.model import PacketId, QoS, ReasonCode
 from state.records.events import encode_event
-from state.records.uplink import uplink_headers
+from state.records.uplink import may_be_copy_header, uplink_headers
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -34,6 +35,9 @@ class Publications:
         awaiting_rel: Packet ids that the session already holds, with a hash of the content; None = of an earlier connection.
         max_awaiting_rel: The Receive Maximum of CONNACK; 0 = no limit.
         tables: The tables of routing, by which publications with RETAIN are kept; None = there is no routing.
+        hands_on: The gateway hands on publications of QoS 2 itself (handing_on.py): it can tell a new one from a repetition.
+        known: Of those that the session held before this connection, and of abandoned ones. Not those in `awaiting_rel` that this
+            connection has accepted.
     """
 
     client_id: str
@@ -47,6 +51,8 @@ class Publications:
     awaiting_rel: dict[PacketId, bytes | None]
     max_awaiting_rel: int
     tables: KnownTables | None = None
+    hands_on: bool = False
+    known: dict[PacketId, KnownPublication] = field(default_factory=dict)
     _aliases: dict[int, str] = field(default_factory=dict)
     _count: int = 0
 
@@ -96,6 +102,8 @@ class Publications:
             # Answered when the record is in the log [MQTT-4.3.2-4], and forgotten then [MQTT-4.3.2-5].
             answer = encode_acknowledgement(framing.PUBACK, packet_id)
             return Append(publish.payload, answer, self.headers(publish, topic), AppendTopic.UPLINK, counts=self.is_v5)
+        if self.hands_on and (append := self._accept_qos2(publish, topic, unanswered)) is not None:
+            return append
         self.admit_qos2(packet_id, unanswered, content_hash(topic, publish.payload))
         received = PublishReceived(
             connection_id=self.connection_id,
@@ -110,6 +118,40 @@ class Publications:
         )
         answer = encode_acknowledgement(framing.PUBREC, packet_id)  # [MQTT-4.3.3-8]
         return Append(encode_event(received), answer, counts=not self.is_v5)
+
+    def _accept_qos2(self, publish: Publish, topic: str, unanswered: int) -> Append | None:
+        """Makes the records by which the gateway hands a publication on.
+
+        Returns:
+            None for a repetition that is not to be handed on, or only by the session: of what this connection has accepted, or of
+            what no gateway was to hand on.
+        """
+        packet_id, content, known = publish.packet_id, content_hash(topic, publish.payload), self.known.get(publish.packet_id)
+        is_repetition = self.is_repetition(publish, topic)
+        if is_repetition and (known is None or not known.publication_id or known.content != content):
+            return None
+        self.admit_qos2(packet_id, unanswered, content)
+        if is_repetition and known is not None:
+            headers = self.headers(publish, topic, known.publication_id)
+            headers.append(may_be_copy_header(known.since_ms))
+            publication_id, since_ms = known.publication_id, known.since_ms
+        else:
+            self.known.pop(packet_id, None)
+            headers, since_ms = self.headers(publish, topic), 0
+            publication_id = self._newest_id
+        accepted = PublishAccepted(
+            connection_id=self.connection_id,
+            packet_id=packet_id,
+            content=content,
+            publication_id=publication_id,
+            dup=publish.dup,
+            is_repetition=is_repetition,
+            since_ms=since_ms,
+        )
+        answer = encode_acknowledgement(framing.PUBREC, packet_id)  # [MQTT-4.3.3-8]
+        uplink = Append(publish.payload, headers=headers, topic=AppendTopic.UPLINK)
+        # The session has nothing to do but to remember it, so it need not be called for that.
+        return Append(encode_event(accepted), answer, counts=not self.is_v5, hands_on=uplink, is_urgent=False)
 
     def _retain(self, publish: Publish, topic: str, unanswered: int, tables: KnownTables) -> Append | PubAck | PubRec | None:
         """Adds a record of `inflight.retained` [MQTT-3.3.1-5], which an empty payload empties [MQTT-3.3.1-6].
@@ -127,7 +169,7 @@ class Publications:
         append = self._accept(publish, topic, unanswered)
         if not is_kept:
             return append
-        headers = append.headers or self.headers(publish, topic)
+        headers = append.headers or (append.hands_on and append.hands_on.headers) or self.headers(publish, topic)
         kept = Append(publish.payload, None, headers, AppendTopic.RETAINED, topic.encode())
         if publish.qos == QoS.EXACTLY_ONCE:
             kept.then, kept.holds_back = append, True
@@ -204,29 +246,44 @@ class Publications:
         """Returns True if a publication of QoS 2 repeats one that was accepted and awaits PUBREL.
 
         With other content and without DUP it does not, as for the session (state/inbound/inbound.py). The content of an earlier
-        connection is not known here; DUP alone decides then.
+        connection may be unknown here; DUP alone decides then. One that was abandoned is repeated with DUP and the same content.
         """
-        if publish.qos != QoS.EXACTLY_ONCE or publish.packet_id not in self.awaiting_rel:
+        if publish.qos != QoS.EXACTLY_ONCE:
             return False
+        if publish.packet_id not in self.awaiting_rel:
+            known = self.known.get(publish.packet_id)
+            return publish.dup and known is not None and known.content == content_hash(topic, publish.payload)
         return publish.dup or self.awaiting_rel[publish.packet_id] == content_hash(topic, publish.payload)
 
     def release(self, packet_id: PacketId) -> bool:
         """PUBREL has come. False: the id is unknown, which MQTT 5 answers with PUBCOMP 0x92."""
         known = packet_id in self.awaiting_rel
         self.awaiting_rel.pop(packet_id, None)
+        self.known.pop(packet_id, None)
         return known
 
     def forget(self, packet_ids: Iterable[PacketId]) -> None:
         """The session does not wait for PUBREL of these any longer."""
         for packet_id in packet_ids:
-            self.awaiting_rel.pop(packet_id, None)
+            content = self.awaiting_rel.pop(packet_id, None)
+            if content is not None and packet_id not in self.known:
+                self.known[packet_id] = KnownPublication(packet_id=packet_id, content=content, is_abandoned=True)
 
-    def headers(self, publish: Publish, topic: str) -> list[tuple[str, bytes]]:
-        """Makes the headers of the uplink record of a QoS 0 or 1 publication; each call makes another `inflight-id`."""
-        self._count += 1
+    @property
+    def _newest_id(self) -> str:
+        return f"{self.client_id}:{self.connection_id}:{self._count}"
+
+    def headers(self, publish: Publish, topic: str, inflight_id: str = "") -> list[tuple[str, bytes]]:
+        """Makes the headers of the uplink record of a publication.
+
+        Args:
+            inflight_id: Empty = each call makes another one.
+        """
+        if not inflight_id:
+            self._count += 1
         return uplink_headers(
             client_id=self.client_id,
-            inflight_id=f"{self.client_id}:{self.connection_id}:{self._count}",
+            inflight_id=inflight_id or self._newest_id,
             topic=topic,
             qos=publish.qos,
             retain=publish.retain,

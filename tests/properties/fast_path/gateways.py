@@ -42,7 +42,7 @@ class Gateways:
         """A device has opened a socket. version: MQTT's."""
         self._shared.now_ms += 1
         real, number = WireConnection(self._settings, self.counters, self._shared.now_ms), len(self.connections) + 1
-        connection = SimulatedConnection(number, real, version, self._shared, self._kafka, self.register)
+        connection = SimulatedConnection(number, real, version, self._shared, self._kafka, self.register, self.is_newest)
         self.connections.append(connection)
         return connection
 
@@ -64,11 +64,16 @@ class Gateways:
         """The connection of a route, and the newest one, whose gateway is the router's own."""
         return [one for one in self.connections if one is self.connections[-1] or one.real.connection_id == route]
 
+    def is_newest(self, connection: SimulatedConnection) -> bool:
+        """Returns True if no later connection of the client is known."""
+        raise AssertionError("only a gateway with routing has to know")
+
     def register(self, connection: SimulatedConnection, request: Register) -> Registration:
         """The ids are times. A CONNECT has that of its coming, whenever its gateway reads it."""
         shared = self._shared
+        at_once = shared.scenario.serves_at_once
         if request.refusal is not None:  # refused although it was prompt, and registered again
             shared.now_ms += 1
-            return Registration(shared.now_ms, request.client_id, 0, "lease")
-        is_late, at_once = shared.now_ms - connection.opened_ms >= _LATE_MS, shared.scenario.serves_at_once
+            return Registration(shared.now_ms, request.client_id, 0, "lease", at_once, at_once)
+        is_late = shared.now_ms - connection.opened_ms >= _LATE_MS
         return Registration(connection.opened_ms, request.client_id, 0, "lease", at_once, at_once, is_late)

@@ -8,7 +8,7 @@ from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.codec.packets import Publish
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Effects, LogIn, Register, Registration
+from sinks.mqtt.connection.effects import Effects, LogIn, LookForLater, Register, Registration
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.connect_queue import Turn
 from state.commands import CloseConnection, OfferPublish
@@ -24,9 +24,9 @@ _OFFERS_REPEATED: Final = 3
 
 
 class SimulatedConnection:
-    """real: the product's connection. register: gives it an id. down: packets written and not read by the device; up: the
-    other way. unanswered: packet ids on the wire, by the device's own account. has_device: the device is at the other end of the
-    socket; it says so itself.
+    """real: the product's connection. register: gives it an id. is_newest: looks for a later one. down: packets written and not
+    read by the device; up: the other way. unanswered: packet ids on the wire, by the device's own account. has_device: the device
+    is at the other end of the socket; it says so itself.
 
     _waiting: appends given to Kafka and not in the log. _landed: appends that are in the log (None) or failed, of which the
     gateway has not heard. _offers_read: the newest offers read, which may come again.
@@ -42,9 +42,11 @@ class SimulatedConnection:
         shared: Shared,
         kafka: Kafka,
         register: Callable[["SimulatedConnection", Register], Registration],
+        is_newest: Callable[["SimulatedConnection"], bool],
     ) -> None:
         self._label = f"k{number}:"
-        self._register = register
+        self._register, self._is_newest = register, is_newest
+        self._look_asked_ms: int | None = None
         self._shared, self._kafka = shared, kafka
         self.real, self.version = real, version
         self.opened_ms = shared.now_ms
@@ -87,12 +89,15 @@ class SimulatedConnection:
             if not self._lease_has_passed:
                 yield self._step(2, "its lease passes", self._pass_lease)
             yield self._step(4, "its gateway wakes up", self.wake)
+        if not self._is_frozen and not self._has_crashed:
+            if self._landed:
+                yield self._step(30, "hears of an append", self._confirm)
+            if self._look_asked_ms is not None:
+                yield self._step(30, "looks for a later connection", self._look)
         if self.is_there:
             yield from self._steps_of_a_working_gateway()
 
     def _steps_of_a_working_gateway(self) -> Iterator[Step]:
-        if self._landed:
-            yield self._step(30, "hears of an append", self._confirm)
         if self.commands:
             yield self._step(30, "reads commands", self._read_commands)
         if self.offers:
@@ -123,10 +128,14 @@ class SimulatedConnection:
             self._read_by_another()
         elif self._has_crashed and not self._is_told_lost:
             self._tell_lost()
-        elif not self.is_there:
+        elif self._is_frozen or self._has_crashed:
             return False
         elif self._landed:
             self._confirm()
+        elif self._look_asked_ms is not None:
+            self._look()
+        elif not self.is_there:
+            return False
         elif not self.has_device and not self._has_lost_device:
             self.lose_device()
         elif self.commands:
@@ -172,6 +181,12 @@ class SimulatedConnection:
             self._feed(self.real.write_settled)
             return
         self._feed(self.real.confirm, append, ReasonCode.SUCCESS if error is None else ReasonCode.SERVER_BUSY)
+
+    def _look(self) -> None:
+        """Looks for a later connection of the client; its answer is heard at once."""
+        asked_ms, self._look_asked_ms = self._look_asked_ms, None
+        is_newest = not self._lease_has_passed and self._is_newest(self)
+        self._feed(self.real.looked_for_later, is_newest, asked_ms)
 
     # --- the engine and the routers ---------------------------------------------------------------------------------------------
 
@@ -224,6 +239,8 @@ class SimulatedConnection:
                 self._feed(self.real.registered, request, self._register(self, request), Turn.NOW)
             elif isinstance(request, LogIn):
                 self._feed(self.real.logged_in, EVERYTHING, self.real.settings.accept_timeout_ms)
+            elif isinstance(request, LookForLater):
+                self._look_asked_ms = self._shared.now_ms
 
     def _put_on_wire(self, publish: Publish) -> None:
         """Sends a PUBLISH for the first time on this connection."""

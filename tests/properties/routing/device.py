@@ -100,7 +100,7 @@ class RoutingDevice(SimulatedDevice):
             self._own.clear()
             self._account.era_began(self.client_id, era)
         for packet_id, (name, topic) in self._own.items():  # [MQTT-4.4.0-1]
-            connection.up.append(_publish_packet(connection, topic, name, packet_id, first_byte=0x38))
+            connection.up.append(_publish_packet(connection, topic, name, packet_id, first_byte=0x3C))
 
     # --- what it sends --------------------------------------------------------------------------------------------------------
 

@@ -32,11 +32,17 @@ class RoutingGateways(Gateways):
         self._views = [
             RoutingView(ROUTING, matcher, lambda matcher=matcher: matcher.is_complete, lambda: 0) for matcher in matchers
         ]
+        self._matchers = matchers
 
     def register(self, connection: SimulatedConnection, request: Register) -> Registration:
         registration = super().register(connection, request)
         tables = self._views[self.process_of(connection)]
         return registration._replace(tables=tables, knows_settings=True, read_to=self.read_to())
+
+    def is_newest(self, connection: SimulatedConnection) -> bool:
+        process = self.process_of(connection)
+        self._matchers[process].await_tables()
+        return self._views[process].marked_by(connection.real.client_id) == connection.real.connection_id
 
     def process_of(self, connection: SimulatedConnection) -> int:
         return self.connections.index(connection) % len(self._views)

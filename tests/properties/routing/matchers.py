@@ -7,17 +7,20 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
+from sinks.routing.copies import CopyFinder, doubt_of
+from sinks.routing.log_ends import Partition
 from sinks.routing.matcher import Matcher, RoutedRecord
 from sinks.routing.metrics import MatcherCounters
 from sinks.routing.retained_table import RetainedTable
 from sinks.routing.routing_tables import RoutingTables
 from sinks.routing.session_table import SessionTable
 from sinks.routing.subscription_table import SubscriptionTable
+from state.records.messages import QOS
 from state.records.publications import SHARE, Publication
-from state.records.uplink import MICRO_BATCH
+from state.records.uplink import INFLIGHT_ID, MICRO_BATCH
 from tests.properties.fast_path.steps import Shared, Step
 from tests.properties.routing.account import Account
-from tests.properties.routing.log import Kafka, Logged
+from tests.properties.routing.log import Kafka, Logged, Topic
 from tests.properties.routing.scenario import ROUTING, SHARED_FILTER, RoutingScenario
 
 
@@ -55,6 +58,7 @@ class MatcherProcess:
             now_ms=lambda: self._shared.now_ms,
         )
         self._position, self._complete_at = 0, self._kafka.subscriptions.end
+        self._copies = CopyFinder(self._offset_at, self._ids_between)
         self._behind: set[str] = set()
         self._owned: dict[int, int] = {}
         self._polled: tuple[int, list[Logged]] | None = None
@@ -203,23 +207,40 @@ class MatcherProcess:
         self._polled = source, self._kafka.sources[source][1].between(position, position + most)
         self._owned[source] = position + most
 
-    def _await_tables(self) -> None:
+    def await_tables(self) -> None:
         """The barrier."""
         self._read_lists(self._kafka.subscriptions.end)
 
     def _match(self) -> None:
         assert self._polled is not None
         (number, records), self._polled = self._polled, None
-        self._await_tables()
+        self.await_tables()
         source, _ = self._kafka.sources[number]
         members = tuple((each.client_id, each.is_online) for each in self.subscriptions if SHARED_FILTER in each.subscriptions)
         for record in records:
+            doubt = doubt_of(record, self.sessions) if source.is_uplink else None
+            if doubt is not None and self._copies.is_copy((source.topic, source.partition), record.offset, doubt, 0.0):
+                continue
             headers = dict(record.headers)
             given_back = (headers.get(MICRO_BATCH) or b"") if SHARE in headers else b""
             self._account.matched((record.value or b"").decode(), given_back, tuple(sorted(members)))
             self._outbox += self._matcher.route(source, record)
         self._outbox.append((number, records[-1].offset + 1))
         self._settle()
+
+    def _offset_at(self, partition: Partition, time_ms: int) -> int | None:
+        log = self._log_of(partition)
+        return next((record.offset for record in log.records if record.timestamp >= time_ms), None)
+
+    def _ids_between(self, partition: Partition, first: int, end: int) -> Iterator[tuple[int, bytes]]:
+        for record in self._log_of(partition).between(first, end):
+            headers = dict(record.headers)
+            if headers[QOS] == b"2":
+                yield record.offset, headers[INFLIGHT_ID] or b""
+
+    def _log_of(self, partition: Partition) -> Topic:
+        (log,) = (log for source, log in self._kafka.sources if (source.topic, source.partition) == partition)
+        return log
 
     def _land(self) -> None:
         record = self._outbox.popleft()

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from sinks.fast_path.offering import Offers
 from sinks.kafka.append import Confirmation
 from sinks.mqtt.access.authenticator import auth_policy_of
@@ -23,6 +25,7 @@ from state.events import FastSent
 from state.model import Position
 from state.records.commands import encode_command_batch
 from state.records.events import decode_events
+from state.records.session_marks import SessionMark
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.support.waiting import until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text
@@ -104,6 +107,21 @@ async def test_each_record_goes_to_its_topic_under_its_key() -> None:
         ("x.retained", b"t", None),
     ]
     assert [listed.version for listed in site.lists()] == [1]
+
+
+@pytest.mark.parametrize(("marked_by", "is_current"), [("own", True), ("own", False), ("later", True), ("none", True)])
+async def test_a_later_connection_is_looked_for_in_the_tables(marked_by: str, is_current: bool) -> None:
+    """sinks/mqtt/connection/handing_on.py, step 2."""
+    site = Site()
+    socket, _ = await site.connected()
+    connection = socket.connection
+    if marked_by != "none":
+        site.sessions.mark(b"c1", SessionMark(connection.connection_id + (marked_by == "later")))
+    site.gateway.look_for_later(socket)
+    [answer] = site.looked_up
+    answer(is_current)
+    assert connection.is_closed is not (marked_by == "own" and is_current)
+    site.gateway.stop()
 
 
 async def test_a_client_is_looked_up_behind_the_end_of_its_session() -> None:

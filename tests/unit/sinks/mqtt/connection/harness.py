@@ -6,7 +6,7 @@ from typing import Any
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Announce, LogIn, LookUp, Register, Registration
+from sinks.mqtt.connection.effects import Announce, LogIn, LookForLater, LookUp, Register, Registration
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.limits.connect_queue import Turn
@@ -19,13 +19,15 @@ from state.model import QoS, ReasonCode
 from state.records.events import decode_events
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish
 
+BROKERS_MS = 1_700_000_000_000
 PINGREQ, PINGRESP = b"\xc0\x00", b"\xd0\x00"
 
 
 class Harness:
     """confirming: whether Kafka confirms at once. knows_settings: those of the engine. serves_at_once: as in
     Registration. login: what the host says of it; None = nothing yet. turn: of its CONNECT. total: of all connections.
-    effects: of the last call. is_current: the answer to LookUp; None = nothing yet."""
+    effects: of the last call. is_current: the answer to LookUp; None = nothing yet. is_newest: the answer to LookForLater; None =
+    nothing yet."""
 
     def __init__(
         self,
@@ -49,6 +51,8 @@ class Harness:
         self.serves_at_once = serves_at_once
         self.is_late = False
         self.is_current: bool | None = True
+        self.is_newest: bool | None = True
+        self.looks = 0
         self.confirming = True
         self.waiting: list[Append] = []
         self.events: list[GatewayEvent] = []
@@ -79,6 +83,10 @@ class Harness:
                     self.feed("logged_in", self.login, self.connection.settings.accept_timeout_ms)
                 case LookUp() if self.is_current is not None:
                     self.feed("looked_up", self.is_current)
+                case LookForLater():
+                    self.looks += 1
+                    if self.is_newest is not None:
+                        self.feed("looked_for_later", self.is_newest, BROKERS_MS)
                 case Announce():
                     self.announced += 1
 

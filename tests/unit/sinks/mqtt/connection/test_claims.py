@@ -132,12 +132,30 @@ def test_connack_follows_the_log_and_the_claim_goes_to_the_session(has: bool, cl
 def test_connack_follows_the_mark_of_the_session(has: bool) -> None:
     """Whoever has CONNACK is in the tables, whichever gateway is asked next."""
     harness = asked(has=has)
-    event, mark = harness.waiting
     assert marks(harness) == [MARK]
-    harness.confirm(event)
+    first, *others = harness.waiting
+    harness.confirm(first)
     assert harness.output() == b""
-    harness.confirm(mark)
+    harness.confirm((others or harness.waiting)[0])
     assert harness.output() == (PRESENT if has else CONNACK)
+
+
+def test_the_connect_of_a_session_that_goes_on_follows_its_mark() -> None:
+    """So an event of an earlier connection behind it is known to its gateway as one of an earlier connection."""
+    harness = asked(has=True)
+    [mark] = harness.waiting
+    assert mark.topic is AppendTopic.SUBSCRIPTIONS
+    harness.confirm(mark)
+    [event] = harness.waiting
+    assert event.topic is AppendTopic.EVENTS
+
+
+def test_a_device_that_leaves_before_its_mark_has_made_no_connect() -> None:
+    harness = asked(has=True)
+    harness.feed("peer_closed")
+    harness.confirming = True
+    assert harness.settle() == b""
+    assert harness.events == []
 
 
 @pytest.mark.parametrize(
