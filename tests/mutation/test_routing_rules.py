@@ -152,7 +152,7 @@ MUTANTS: Final[dict[str, tuple[Change, dict[str, Any]]]] = {
         replaced(accepted.AcceptedDevice, "_is_list_of_earlier_connection", lambda _: _FALSE),
         SLOW_KAFKA,
     ),
-    "2: no barrier": (replaced(MatcherProcess, "_await_tables", lambda _: lambda self: None), {}),
+    "2: no barrier": (replaced(MatcherProcess, "await_tables", lambda _: lambda self: None), {}),
     "3: the last list wins": (
         replaced(subscription_table, "order_of", lambda _: lambda subscriptions: (1 << 62, 0, False)),
         LATE_LISTS,
