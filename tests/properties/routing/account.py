@@ -72,6 +72,7 @@ class Account:
         self._time = 0
         self.publications: dict[str, Publication] = {}
         self.subscribings: list[Subscribing] = []
+        self._answered: set[str] = set()
         self._got: Counter[Receipt] = Counter()
         self._got_qos: dict[Receipt, int] = {}
         self._orders: dict[tuple[Any, ...], Publication] = {}
@@ -101,6 +102,10 @@ class Account:
         self.publications[name] = publication
         self._addressed.append(publication)
         return name
+
+    def answered(self, name: str) -> None:
+        """The device has PUBREC for a publication."""
+        self._answered.add(name)
 
     def appended(self, name: str) -> None:
         publication = self.publications[name]
@@ -178,7 +183,8 @@ class Account:
 
     def missing(self) -> list[str]:
         """Returns what was not received, and has to be."""
-        return [*self._missing_of_clients(), *self._missing_of_groups(), *self._missing_addressed()]
+        lost = [f"{name} was answered" for name in sorted(self._answered) if not self.publications[name].appended]
+        return [*lost, *self._missing_of_clients(), *self._missing_of_groups(), *self._missing_addressed()]
 
     def _missing_of_clients(self) -> Iterator[str]:
         for each in self.subscribings:

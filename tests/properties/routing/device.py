@@ -166,7 +166,8 @@ class RoutingDevice(SimulatedDevice):
             case SubAckToDevice():
                 self._answered(received.packet_id)
             case PubRec():
-                self._own.pop(received.packet_id, None)
+                if received.packet_id in self._own:
+                    self._account.answered(self._own.pop(received.packet_id)[0])
                 answer = answer_packet(0x62, received.packet_id)
             case PubAck() | PubComp():
                 pass
