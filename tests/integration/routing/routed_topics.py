@@ -9,10 +9,10 @@ from sinks.kafka.host_settings import HostSettings
 from sinks.routing.settings import RoutingSettings
 from state.model import QoS, Routing, Subscription
 from state.records.routing import RECIPIENT_PREFIX, decode_routing
-from state.records.session_marks import ALL_MARKED, encode_mark
+from state.records.session_marks import ALL_MARKED, encode_mark, mark_key
 from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from state.records.throttle import encode_throttle
-from state.records.uplink import uplink_headers
+from state.records.uplink import connection_header, may_be_copy_header, uplink_headers
 from tests.support.kafka_topics import create_topics, read_topic
 
 PARTITIONS = 3
@@ -64,6 +64,22 @@ class RoutedTopics:
     def publish(self, topic: str, payload: bytes = b"", *, publisher: str = "dev") -> None:
         headers = uplink_headers(client_id=publisher, inflight_id=f"{publisher}:{payload!r}", topic=topic, qos=QoS.AT_LEAST_ONCE)
         self.write(self.settings.uplink_topic, publisher, payload, headers)
+
+    def hand_on(self, topic: str, payload: bytes, *, inflight_id: str, since_ms: int, connection_id: int | None = None) -> None:
+        """Hands on a publication of QoS 2 of the device `dev`.
+
+        Args:
+            connection_id: Of a first attempt; None = it is a repetition.
+        """
+        headers = uplink_headers(client_id="dev", inflight_id=inflight_id, topic=topic, qos=QoS.EXACTLY_ONCE)
+        headers.append(may_be_copy_header(since_ms))
+        if connection_id is not None:
+            headers.append(connection_header(connection_id))
+        self.write(self.settings.uplink_topic, "dev", payload, headers)
+
+    def mark(self, client_id: str, connection_id: int) -> None:
+        """Marks a session, as the gateway of a connection does."""
+        self.write(self.settings.subscriptions_topic, mark_key(client_id).decode(), encode_mark(connection_id), [])
 
     def start_publishing(self, topic: str, payload: bytes, *, publisher: str = "dev") -> None:
         """Publishes without a wait for Kafka."""

@@ -64,6 +64,27 @@ def test_a_publication_after_a_suback_is_never_missed(topics: RoutedTopics) -> N
     assert sorted(copy.client_id for copy in copies) == sorted(f"client{number}" for number in range(rounds))
 
 
+def test_of_copies_of_a_publication_the_first_one_is_routed(topics: RoutedTopics) -> None:
+    """sinks/routing/copies.py: also by a matcher that begins behind the first one."""
+    since_ms = int(time.time() * 1_000)
+    topics.subscribe("client", "t")
+    topics.mark("dev", 7)
+    with matching(topics) as first:
+        topics.hand_on("t", b"a", inflight_id="dev:7:1", since_ms=since_ms, connection_id=7)
+        topics.hand_on("t", b"b", inflight_id="dev:7:2", since_ms=since_ms, connection_id=7)
+        topics.mark("dev", 8)
+        topics.hand_on("t", b"b", inflight_id="dev:7:2", since_ms=since_ms)
+        topics.hand_on("t", b"c", inflight_id="dev:7:3", since_ms=since_ms)
+        topics.hand_on("t", b"c", inflight_id="dev:7:3", since_ms=since_ms, connection_id=7)
+        assert [copy.value for copy in topics.copies(at_least=3)] == [b"a", b"b", b"c"]
+        wait_until(lambda: first.counters.publications_copied == 2, "both copies are found")
+    with matching(topics) as second:
+        topics.hand_on("t", b"a", inflight_id="dev:7:1", since_ms=since_ms)
+        topics.hand_on("t", b"end", inflight_id="dev:8:1", since_ms=since_ms, connection_id=8)
+        assert [copy.value for copy in topics.copies(at_least=4)] == [b"a", b"b", b"c", b"end"]
+        assert second.counters.publications_copied == 1
+
+
 def test_nobody_gets_what_was_published_after_an_unsubscribe(topics: RoutedTopics) -> None:
     with matching(topics):
         for number in range(50):
