@@ -135,6 +135,7 @@ class Publications:
             headers = self.headers(publish, topic, known.publication_id)
             headers.append(may_be_copy_header(known.since_ms))
             publication_id, since_ms = known.publication_id, known.since_ms
+            del self.known[packet_id]  # from now on as one that this connection has accepted
         else:
             self.known.pop(packet_id, None)
             headers, since_ms = self.headers(publish, topic), 0

@@ -117,6 +117,9 @@ def test_a_known_publication_is_handed_on_under_its_id_as_a_possible_copy() -> N
     [uplink] = harness.uplink
     assert (headers(uplink)["inflight-id"], headers(uplink)["may-be-copy-since"]) == (b"c1:9:1", b"123")
     assert "connection-id" not in headers(uplink)
+    assert harness.send(published(dup=True)) == PUBREC
+    harness.last(PublishReceived)
+    assert len(harness.uplink) == 1, "this gateway has handed it on"
 
 
 def test_an_abandoned_publication_is_repeated_with_dup_only() -> None:
