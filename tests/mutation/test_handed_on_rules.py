@@ -1,4 +1,4 @@
-"""Each rule of docs/decisions/0062-publications-of-qos-2.md is taken away in turn, and the model must find a broken promise."""
+"""Each rule of docs/decisions/0065-publications-of-qos-2.md is taken away in turn, and the model must find a broken promise."""
 
 from collections.abc import Callable
 from typing import Any, Final

@@ -83,7 +83,6 @@ class AcceptedDevice:
         self.outbox = Outbox(accept.send_quota, receive_maximum, limits.max_blocked_qos0_bytes, is_blocked)
         list_id = accept.list_connection_id, accept.list_version
         self.fast_path = WireFastPath(connect, self._connection_id, codec.encode_publish, self.outbox, settings, list_id)
-        known = accept.known_publications
         self._publications = Publications(
             client_id=registration.client_id,
             connection_id=self._connection_id,
@@ -93,16 +92,11 @@ class AcceptedDevice:
             publish_rate=TokenBucket(settings.max_publish_rate, now_ms),
             topic_alias_maximum=settings.topic_alias_maximum,
             max_topic_levels=limits.max_topic_levels,
-            awaiting_rel={
-                **dict.fromkeys(accept.awaiting_rel),
-                **{each.packet_id: each.content for each in known or () if not each.is_abandoned},
-            },
-            max_awaiting_rel=accept.max_awaiting_rel,
             tables=registration.tables if has_routing else None,
             # Marks say which connection is the latest one, if connections are numbered by the brokers' clock.
-            hands_on=has_routing and registration.serves_at_once and known is not None,
-            known={each.packet_id: each for each in known or ()},
+            may_hand_on=has_routing and registration.serves_at_once,
         )
+        self._publications.begin(accept)
         self._subscriptions = _subscription_judge(accept, handshake, settings)
         self._encode_publish = codec.encode_publish
         if connect.topic_alias_maximum:  # [MQTT-3.1.2-27]
@@ -115,8 +109,7 @@ class AcceptedDevice:
         """Takes over what the session holds of a device that has only published yet."""
         self.outbox.send_quota = max(1, accept.send_quota)
         self.fast_path.list_id = accept.list_connection_id, accept.list_version
-        self._publications.awaiting_rel = dict.fromkeys(accept.awaiting_rel)
-        self._publications.max_awaiting_rel = accept.max_awaiting_rel
+        self._publications.begin(accept)
         self._subscriptions = _subscription_judge(accept, handshake, settings)
 
     # --- from the device --------------------------------------------------------------------------------------------------------

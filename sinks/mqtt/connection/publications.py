@@ -13,7 +13,7 @@ from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt_topics import is_of_the_server, topic_levels
-from state.commands import KnownPublication
+from state.commands import AcceptConnection, KnownPublication
 from state.errors import ProtocolViolation
 from state.events import PublishAccepted, PublishReceived
 from state.inbound.awaiting_rel import content_hash
@@ -35,6 +35,7 @@ class Publications:
         awaiting_rel: Packet ids that the session already holds, with a hash of the content; None = of an earlier connection.
         max_awaiting_rel: The Receive Maximum of CONNACK; 0 = no limit.
         tables: The tables of routing, by which publications with RETAIN are kept; None = there is no routing.
+        may_hand_on: The gateway hands on publications of QoS 2 itself if the session tells it what it knows of earlier ones.
         hands_on: The gateway hands on publications of QoS 2 itself (handing_on.py): it can tell a new one from a repetition.
         known: Of those that the session held before this connection, and of abandoned ones. Not those in `awaiting_rel` that this
             connection has accepted.
@@ -48,13 +49,25 @@ class Publications:
     publish_rate: TokenBucket
     topic_alias_maximum: int
     max_topic_levels: int
-    awaiting_rel: dict[PacketId, bytes | None]
-    max_awaiting_rel: int
     tables: KnownTables | None = None
+    may_hand_on: bool = False
+    awaiting_rel: dict[PacketId, bytes | None] = field(default_factory=dict)
+    max_awaiting_rel: int = 0
     hands_on: bool = False
     known: dict[PacketId, KnownPublication] = field(default_factory=dict)
     _aliases: dict[int, str] = field(default_factory=dict)
     _count: int = 0
+
+    def begin(self, accept: AcceptConnection) -> None:
+        """Takes over what the session holds. Nothing of QoS 2 may have been judged yet."""
+        known = accept.known_publications
+        self.awaiting_rel = {
+            **dict.fromkeys(accept.awaiting_rel),
+            **{each.packet_id: each.content for each in known or () if not each.is_abandoned},
+        }
+        self.max_awaiting_rel = accept.max_awaiting_rel
+        self.hands_on = self.may_hand_on and known is not None
+        self.known = {each.packet_id: each for each in known or ()}
 
     def judge(
         self, publish: Publish, unanswered: int, now_ms: int, *, is_excessive: bool = False
