@@ -5,7 +5,7 @@ from enum import Enum
 from typing import Self
 
 from state.events import Capability, ClientConnected
-from state.model import Position, Will
+from state.model import Message, Position, Will
 
 
 class PathState(Enum):
@@ -21,13 +21,13 @@ class SessionFastPath:
     """Records what the gateway of a connection may send before the session has read it (protocol.md, section 7).
 
     Attributes:
-        opened_after: `after` of the first grant since the path was last closed. The gateway may be sending what is behind it.
-            None = no grant yet.
+        opened_after: `after` of the first grant since the path was last closed; None = no grant yet.
         adopted: The highest offset of a FastSent of this connection that was read, in the partition of `opened_after`; -1 = none.
         since_grant: Number of FastSent read since the last grant.
         digests_sent: Number of message-id digests sent since the last grant that carried all of them.
-        has_route: Routers know the connection. That is so from the first grant on.
+        has_route: Routers know the connection.
         over_limit: The queue is above its limits because the fence forbids dropping.
+        began_session: The path was opened with the session, and was not closed since (grants.py, rule 5).
     """
 
     state: PathState = PathState.CLOSED
@@ -37,11 +37,12 @@ class SessionFastPath:
     digests_sent: int = 0
     has_route: bool = False
     over_limit: bool = False
+    began_session: bool = False
 
     @property
     def is_ungranted(self) -> bool:
-        """Says that the path of a new session is open, and that there was no grant (grants.py, rule 5)."""
-        return self.state is PathState.OPEN and not self.has_route
+        """Says that the path is open, and that there was no grant."""
+        return self.state is PathState.OPEN and self.opened_after is None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,7 +106,7 @@ class SessionConnection:
         """Says that FastPathClosed, or the end of the connection, is awaited. Nothing that waits for it needs a timer."""
         return self.fast_path is not None and self.fast_path.state is PathState.CLOSING
 
-    def may_be_sending(self, position: Position | None) -> bool:
+    def may_be_sending(self, position: Position | None, message: Message) -> bool:
         """Returns True if the gateway may have accepted the message at this position without the session knowing.
 
         Args:
@@ -114,7 +115,7 @@ class SessionConnection:
         fence = self.fence
         if fence is None or position is None:
             return False
-        opened_after = fence.opened_after
-        if opened_after is None:
-            return True  # of a new session, and no FastSent was read
-        return position.partition == opened_after.partition and position.offset > opened_after.offset
+        if fence.began_session and message.routing is not None:
+            return True
+        after = fence.opened_after
+        return after is not None and position.partition == after.partition and position.offset > after.offset

@@ -77,6 +77,7 @@ class FastPathV1(_StoredStruct, frozen=True):
     digests_sent: int
     has_route: bool
     over_limit: bool
+    began_session: bool = False
 
 
 class ConnectionV1(_StoredStruct, frozen=True):
@@ -445,6 +446,7 @@ def _pack_path(path: SessionFastPath | None) -> FastPathV1 | None:
         digests_sent=path.digests_sent,
         has_route=path.has_route,
         over_limit=path.over_limit,
+        began_session=path.began_session,
     )
 
 
@@ -459,6 +461,7 @@ def _unpack_path(stored: FastPathV1 | None) -> SessionFastPath | None:
         digests_sent=stored.digests_sent,
         has_route=stored.has_route,
         over_limit=stored.over_limit,
+        began_session=stored.began_session,
     )
 
 

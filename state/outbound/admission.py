@@ -145,7 +145,7 @@ def _admit(
         nothing_in_front = not outbound.queue and outbound.may_dequeue(connection, now_ms)
     at_once = connection is not None and nothing_in_front and not _is_left_to_gateway(outbound, delivery, connection, now_ms)
     if delivery.expired(now_ms, at_once=at_once):  # step 2
-        if connection is not None and connection.may_be_sending(delivery.position):  # step 6
+        if connection is not None and connection.may_be_sending(delivery.position, delivery.message):  # step 6
             return _enqueue(outbound, delivery, None, connection, activation)
         activation.finish(delivery, Outcome.EXPIRED)
         return True
@@ -167,7 +167,7 @@ def _is_left_to_gateway(outbound: SessionOutbound, delivery: Delivery, connectio
     """Returns True if a gateway leads that may be sending the message, and the message can wait for it (backlog.py, rule 4)."""
     if delivery.qos == QoS.AT_MOST_ONCE and not outbound.settings.mqueue_store_qos0:
         return False
-    return outbound.leaves_to_gateway(delivery.position, connection, now_ms)
+    return outbound.leaves_to_gateway(delivery, connection, now_ms)
 
 
 def _schedule(outbound: SessionOutbound, message: Message, due_ms: int, activation: Activation) -> bool:

@@ -16,7 +16,7 @@ from typing import Final
 
 from state.activation import Activation
 from state.connection import PathState, SessionConnection
-from state.model import Position
+from state.outbound.inflight_window import Delivery
 from state.settings import SessionSettings
 
 _CONFIRMED_MS: Final = 5_000
@@ -90,14 +90,13 @@ class Backlog:
         if activation.fast_path.read >= activation.settings.leads_from:
             self.lead_until_ms = activation.now_ms + LEAD_MS
 
-    def leaves_to_gateway(
-        self, position: Position | None, connection: SessionConnection, now_ms: int, *, unacknowledged: int
-    ) -> bool:
-        """Returns True if the gateway leads, and may be sending the message at this position.
+    def leaves_to_gateway(self, delivery: Delivery, connection: SessionConnection, now_ms: int, *, unacknowledged: int) -> bool:
+        """Returns True if the gateway leads, and may be sending the message.
 
         Args:
             unacknowledged: Messages of the window.
         """
         path = connection.fast_path
         is_open = path is not None and path.state is PathState.OPEN
-        return self.lead_until_ms > now_ms and unacknowledged > 0 and is_open and connection.may_be_sending(position)
+        leads = self.lead_until_ms > now_ms and unacknowledged > 0 and is_open
+        return leads and connection.may_be_sending(delivery.position, delivery.message)

@@ -22,7 +22,7 @@ def cancel(
     """Takes the messages with this id back."""
     outbound.cancels.pop(message_id, None)
     waiting = [delivery for delivery in outbound.queue if delivery.message.message_id == message_id]
-    fenced = [d for d in waiting if connection is not None and connection.may_be_sending(d.position)]
+    fenced = [d for d in waiting if connection is not None and connection.may_be_sending(d.position, d.message)]
     if fenced:  # step 3
         outbound.cancels[message_id] = None
         activation.fast_path.waits_for_fence = True

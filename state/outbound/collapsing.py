@@ -20,7 +20,7 @@ from state.records.scheduling import collapse_key
 def replaced_by(outbound: SessionOutbound, message: Message, connection: SessionConnection | None) -> list[Delivery]:
     """Returns what the message replaces in the queue (rules 1 and 2)."""
     waiting = outbound.queue.with_key(collapse_key(message))
-    return [each for each in waiting if connection is None or not connection.may_be_sending(each.position)]
+    return [each for each in waiting if connection is None or not connection.may_be_sending(each.position, each.message)]
 
 
 def take_place(outbound: SessionOutbound, newer: Delivery, replaced: list[Delivery]) -> None:

@@ -25,11 +25,11 @@ def drop_expired(outbound: SessionOutbound, connection: SessionConnection | None
     queue = outbound.queue
     expired, wait_for_fence = queue.expired(activation.now_ms), False
     if connection is not None and connection.fence is not None:
-        may_be_sent = [delivery for delivery in queue if connection.may_be_sending(delivery.position)]
+        may_be_sent = [delivery for delivery in queue if connection.may_be_sending(delivery.position, delivery.message)]
         wait_for_fence = any(
             outbound.attempts_used_up(delivery) or delivery.expired(activation.now_ms) for delivery in may_be_sent
         )
-        expired = [delivery for delivery in expired if not connection.may_be_sending(delivery.position)]
+        expired = [delivery for delivery in expired if not connection.may_be_sending(delivery.position, delivery.message)]
     activation.fast_path.waits_for_fence = wait_for_fence
     for delivery in queue.remove(expired):
         activation.finish(delivery, Outcome.EXPIRED)

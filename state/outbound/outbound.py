@@ -12,7 +12,7 @@ from state.activation import Activation
 from state.commands import ClearThrottle, SetThrottle
 from state.connection import SessionConnection
 from state.inbound.subscriptions import Subscriptions
-from state.model import MAX_SESSION_PACKET_ID, MessageId, Position
+from state.model import MAX_SESSION_PACKET_ID, MessageId
 from state.outbound.backlog import Backlog
 from state.outbound.deduplication import RecentMessageIds, ReturnsOfBatch
 from state.outbound.fast_path.positions import Positions
@@ -168,9 +168,9 @@ class SessionOutbound:
         if not kept_up:
             self.apply_limits()
 
-    def leaves_to_gateway(self, position: Position | None, connection: SessionConnection, now_ms: int) -> bool:
-        """Returns True if the gateway leads, and may be sending the message at this position (backlog.py, rule 4)."""
-        return self.backlog.leaves_to_gateway(position, connection, now_ms, unacknowledged=len(self.window))
+    def leaves_to_gateway(self, delivery: Delivery, connection: SessionConnection, now_ms: int) -> bool:
+        """Returns True if the gateway leads, and may be sending the message (backlog.py, rule 4)."""
+        return self.backlog.leaves_to_gateway(delivery, connection, now_ms, unacknowledged=len(self.window))
 
     @property
     def load(self) -> float:

@@ -38,7 +38,8 @@ def retry(outbound: SessionOutbound, connection: SessionConnection, activation: 
     """Sends again what has waited for `retry_interval`. Call it only for a connection on which timers run (`timers_run`)."""
     for entry in outbound.on_wire(connection):
         if _ack_due_ms(entry, outbound.settings) <= activation.now_ms:
-            if outbound.attempts_used_up(entry.delivery) and connection.may_be_sending(entry.delivery.position):
+            delivery = entry.delivery
+            if outbound.attempts_used_up(delivery) and connection.may_be_sending(delivery.position, delivery.message):
                 activation.fast_path.waits_for_fence = True
                 continue
             entry.timeouts += 1

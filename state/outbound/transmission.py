@@ -63,7 +63,7 @@ def fill(outbound: SessionOutbound, connection: SessionConnection | None, activa
 def _is_left_to_gateway(outbound: SessionOutbound, connection: SessionConnection, now_ms: int) -> bool:
     """Returns True if the gateway leads and may be sending the next message, and so all that wait (grants.py, rule 2)."""
     first = outbound.queue.first
-    return first is not None and outbound.leaves_to_gateway(first.position, connection, now_ms)
+    return first is not None and outbound.leaves_to_gateway(first, connection, now_ms)
 
 
 def _read_ahead(outbound: SessionOutbound, connection: SessionConnection, activation: Activation) -> None:

@@ -72,8 +72,6 @@ def _note_for_grant(
     if connection is not None:
         outbound.backlog.note_fast_sent(activation)
     path = None if connection is None else connection.fast_path
-    if path is not None and path.is_ungranted and path.opened_after is None:
-        path.opened_after = Position(event.position.partition, -1)
     if path is not None and path.opened_after is not None and path.opened_after.partition == event.position.partition:
         path.adopted = max(path.adopted, event.position.offset)
         path.since_grant += 1

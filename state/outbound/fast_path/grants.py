@@ -63,7 +63,7 @@ def session_began(outbound: SessionOutbound, connection: SessionConnection) -> N
     """Opens the path of the connection that has begun a session (rule 5)."""
     settings, path = outbound.settings, connection.fast_path
     if path is not None and settings.routing and settings.fast_path and outbound.rate is None:
-        path.state = PathState.OPEN
+        path.state, path.began_session = PathState.OPEN, True
 
 
 def begin_of_activation(outbound: SessionOutbound, activation: Activation) -> None:
@@ -164,11 +164,7 @@ def _open(
 ) -> None:
     if path.opened_after is not None and path.opened_after.partition != after.partition:
         path.adopted = -1
-    if not path.is_ungranted:
-        path.opened_after = after
-    elif path.opened_after is None:
-        path.opened_after = Position(after.partition, -1)
-    path.state = PathState.OPEN
+    path.state, path.opened_after = PathState.OPEN, after
     if not path.has_route:
         path.has_route = True
         activation.add(SetRoute(connection_id=connection.connection_id, partition=connection.partition))
@@ -209,6 +205,6 @@ def _grant(
 
 def _close(path: SessionFastPath, activation: Activation) -> None:
     path.state = PathState.CLOSED
-    path.since_grant = 0
+    path.since_grant, path.began_session = 0, False
     activation.fast_path.fence_lifted |= path.over_limit
     path.over_limit = False

@@ -189,7 +189,9 @@ def test_kept_sessions_are_answered_at_each_gateway_without_an_engine(settings: 
         with second.socket() as device, SessionsOnKafka(settings) as engine:
             device.send(connect(flags=0x00, keep_alive_s=0, payload=text("kept")) + b"\xc0\x00")
             device.expect("20020100")
-            device.expect("d000")  # not before the session has found it true
+            device.expect("d000")
+            device.send(packet(0x82, b"\x00\x05", text("t"), b"\x01"))
+            device.expect("9003000501")  # not before the session has found it true
             session = engine.sessions["kept"]
             assert session.started_by < session.newest_connection_id
 

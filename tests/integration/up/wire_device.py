@@ -219,9 +219,16 @@ class Backend:
         return [self.outcome(message_id) for message_id in message_ids]
 
     def uplink(self, client_id: str, last: bytes) -> list[bytes]:
-        """Returns the client's publications in the order of the log, up to and with the payload `last`."""
+        """Returns the client's publications in the order of the log, up to and with the payload `last`.
+
+        Copies are left out, which have the same `inflight-id` as one before them.
+        """
         wait_until(lambda: any(record.value == last for record in list(self._uplink[client_id])), f"{last!r} of {client_id}")
-        return [record.value for record in self._uplink[client_id]]
+        by_id: dict[bytes, bytes] = {}
+        for record in self._uplink[client_id]:
+            payload = by_id.setdefault(dict(record.headers)["inflight-id"], record.value)
+            assert payload == record.value, "a copy has the same payload"
+        return list(by_id.values())
 
     def uplink_headers(self, client_id: str) -> list[dict[str, bytes]]:
         return [dict(record.headers) for record in self._uplink[client_id]]

@@ -80,8 +80,8 @@ def test_a_kafka_that_listens_is_no_error() -> None:
 
 
 def answer(port: int, path: str) -> tuple[int, dict[str, object]] | None:
-    """The answer of a process to a probe; None = nobody listens."""
-    with contextlib.suppress(ConnectionError, urllib.error.URLError):
+    """The answer of a process to a probe; None = nobody listens, or what listens there answers no probes."""
+    with contextlib.suppress(ConnectionError, urllib.error.URLError, json.JSONDecodeError):
         try:
             with urllib.request.urlopen(f"http://{PROBED_HOST}:{port}{path}", timeout=5) as response:
                 return response.status, json.load(response)
