@@ -8,7 +8,7 @@ Everything is real, with the product's defaults: Kafka, engine, gateway, sockets
 QoS 1. One more gets 100 a second from a backend that does not read `inflight.throttle`: first a device that reads, so that the
 load is the same, then the slow one. The run fails if one of the 50 loses a message or its connection, if their p99 is more than
 twice that beside a device that reads, or if the policy does not act: what is above `max_mqueue_len` is dropped with receipts
-`maxlen`, and backends are told that the client does not catch up.
+`maxlen`, what was sent `delivery_limit` times is given up, and backends are told that the client does not catch up.
 """
 
 import argparse
@@ -86,8 +86,9 @@ def show(result: Result, console: Console) -> None:
     throttle = "catches up" if result.is_progressing else "does not catch up" if result.is_throttled else "may be sent to"
     console.print(
         f"{result.missing} of {result.sent:,} messages to them are missing; p99 is {result.times:.1f} times that of the first "
-        f"row. The slow one: {result.sent_to_slow:,} messages, {result.outcomes[MAXLEN]:,} dropped (maxlen); backends are told "
-        f"that it {throttle}; {result.reconnects} reconnects."
+        f"row. The slow one: {result.sent_to_slow:,} messages, {result.outcomes[MAXLEN]:,} dropped (maxlen), "
+        f"{result.outcomes['delivery_limit']:,} given up (delivery_limit); backends are told that it {throttle}; "
+        f"{result.reconnects} reconnects."
     )
 
 
