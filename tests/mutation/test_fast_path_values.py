@@ -45,7 +45,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "grant: with too much unread": (grants, "MAX_UNREAD", lambda _: HUGE),
     "grant: of fast sends not renewed": (grants, "GRANT_AFTER", lambda _: HUGE),
     "grant: renewed all the time": (grants, "GRANT_AFTER", lambda _: 0),
-    "grant: while other messages wait": (grants, "_is_first_of_queue", lambda _: lambda outbound, after: True),
+    "grant: while other messages wait": (grants, "_is_first_of_queue", lambda _: lambda outbound: True),
     "grant: what leaves the queue is not noted": (Positions, "settle", lambda _: lambda self, positions: None),
     "adoption: behind one that waits in the queue": (adoption, "_is_behind_missing", lambda _: is_behind_unhandled),
     "adoption: the session forgets what is unread": (

@@ -22,7 +22,7 @@ _CHOICES: Final = 10_000
 
 MUTANTS: dict[str, tuple[Any, str, Callable[..., Any]]] = {
     "a held offer passes a message before it": (Chain, "hold", lambda self, previous: None),
-    "a grant passes messages that have left the queue": (grants, "_is_first_of_queue", lambda outbound, after: True),
+    "a grant passes messages that have left the queue": (grants, "_is_first_of_queue", lambda outbound: True),
     "a grant begins before messages that are over": (Positions, "settle", lambda self, positions: None),
 }
 

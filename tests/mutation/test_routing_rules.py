@@ -178,7 +178,7 @@ MUTANTS: Final[dict[str, tuple[Change, dict[str, Any]]]] = {
     ),
     "10: what is in flight at QoS 2 goes back": (
         replaced(routed, "goes_back", lambda _: lambda delivery, ended_by=None: bool(delivery.message.routing)),
-        {**GROUP, "qos": (2,)},
+        {**GROUP, "qos": (2,), "named": 0, "expiry_s": 0, "takeovers": 6, "faults": 12},
     ),
     "11: what is left to the session counts as handled": (
         replaced(Chain, "leave", lambda _: lambda self, offset: setattr(self, "known_to", offset)),

@@ -95,7 +95,7 @@ MUTANTS: dict[str, tuple[Any, str, Callable[[Any], Any]]] = {
     "rate: a timer at once": (SendRate, "next_ms", giving(0)),
     "rate: not for QoS 0": (SessionOutbound, "tokens", giving(None)),
     "rate: a stored level above the rate": (SendRate, "restore", lambda _: lambda self, level, at_ms: None),
-    "rate: beside the fast path": (grants, "_grantable", without_rate),
+    "rate: beside the fast path": (grants, "_may_open", without_rate),
 }
 
 

@@ -418,7 +418,7 @@ class WireFastPath:
             return hold
         partition, offset = offer.position
         chain = self._chains[partition]
-        is_granted = self._is_open and offer.previous <= chain.after
+        is_granted = self._is_open and chain.hold(offer.previous) is None
         taken = self._take(offer, chain, is_granted, now_ms + self._wall_ahead_ms, now_ms)
         self._awaits_slot = taken is OfferHold.WAITING
         if taken is OfferRefusal.NO_GRANT:

@@ -40,7 +40,7 @@ class RoutingEngine(Engine):
         self, shared: Shared, kafka: Kafka, log: ClientLog, account: Account, gateways: Gateways, device: RoutingDevice
     ) -> None:
         super().__init__(shared, log, account, gateways, device, log.client_id)
-        self._routed_log, self._subscribers = kafka, account
+        self._routed_log, self._subscribers, self._routed_client_log = kafka, account, log
         self._now_ms = 0
 
     def _commit(self, batch: MicroBatch) -> None:
@@ -51,9 +51,10 @@ class RoutingEngine(Engine):
         self._now_ms = batch.now_ms
         happened: list[Event] = []
         for offset in range(self._events_read, self._events_read + batch.events):
+            logged_ms = min(self._routed_client_log.event_times[offset], batch.now_ms)
             for event in decode_events(self._kafka.events[offset]):
                 topic = f"events-{self._client_id}"
-                happened.append(completed(event, topic=topic, partition=0, offset=offset, accepted_ms=batch.now_ms))
+                happened.append(completed(event, topic=topic, partition=0, offset=offset, accepted_ms=logged_ms))
         for record in self._routed_log.messages.records[self._messages_read : self._messages_read + batch.messages]:
             if self._client_id in record.recipients:
                 happened.append(_message(record, record.recipients[self._client_id], batch.now_ms))

@@ -116,12 +116,14 @@ class Kafka:
 
 
 class ClientLog:
-    """Kafka as the connections and the engine of one client see it. events, messages, routes, late: as in fast_path/kafka.py."""
+    """Kafka as the connections and the engine of one client see it. events, messages, routes, late: as in fast_path/kafka.py;
+    event_times: of the events."""
 
     def __init__(self, client_id: str, shared: Shared, kafka: Kafka) -> None:
         self.client_id = client_id
         self._shared, self._kafka = shared, kafka
         self.events: list[bytes] = []
+        self.event_times: list[int] = []
         self.routes: list[int | None] = [None]
         self.late: list[tuple[int, Append]] = []
 
@@ -134,6 +136,7 @@ class ClientLog:
         headers: list[tuple[str, bytes | None]] = list(append.headers or ())
         if append.topic is AppendTopic.EVENTS:
             self.events.append(append.value)
+            self.event_times.append(self._shared.now_ms)
         elif append.topic is AppendTopic.UPLINK:
             self._kafka.publish(ROUTING.uplink_topic, key, append.value, headers)
         else:
