@@ -66,6 +66,8 @@ class Database:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        # Ctrl-C may have come between handing over a question and waiting for it.
+        self._stop(self._thread.submit(lambda: None))
         self._thread.shutdown()
         self._connection.close()
         shutil.rmtree(self.directory, ignore_errors=True)

@@ -3,6 +3,7 @@ import threading
 import time
 from pathlib import Path
 
+import duckdb
 import pytest
 
 from streaming.history import database as module
@@ -51,6 +52,13 @@ def test_ctrl_c_ends_a_question() -> None:
         threading.Timer(0.2, signal.pthread_kill, (main, signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
             database.execute(ENDLESS)
+
+
+def test_a_question_for_which_nobody_waits_ends_with_the_database() -> None:
+    """Ctrl-C may come when it has just been handed over."""
+    with Database() as database:
+        handed_over = database._thread.submit(database._connection.execute, ENDLESS)
+    assert isinstance(handed_over.exception(0), duckdb.InterruptException)
 
 
 def test_what_needs_too_much_memory_is_refused_with_a_cure(monkeypatch: pytest.MonkeyPatch) -> None:
