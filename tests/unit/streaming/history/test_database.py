@@ -1,6 +1,7 @@
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import duckdb
@@ -46,6 +47,15 @@ def test_a_question_ends_at_its_time_limit() -> None:
         database.execute(ENDLESS)
 
 
+@pytest.fixture
+def default_sigint() -> Iterator[None]:
+    """Gives SIGINT its default action, which another test of this process may have changed."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_sigint")
 def test_ctrl_c_ends_a_question() -> None:
     with Database() as database:
         main = threading.main_thread().ident
