@@ -30,8 +30,9 @@ from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.group_consumer import GroupConsumer, MemberFenced, PartitionsAssigned
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
+from sinks.kafka.partitioning import partition_of
 from state.commands import CommandBatch, OfferPublish
-from state.model import ClientId, numbered_partition
+from state.model import ClientId, Position, numbered_partition
 from state.records.commands import encode_command_batch
 from state.records.routes import Route
 
@@ -68,8 +69,8 @@ class Router(Protocol):
 
     def start(self, listener: OfferListener) -> None: ...
 
-    def read_to(self) -> dict[int, int]:
-        """Returns the highest offset that was read of each partition that this process reads. On any thread."""
+    def read_to(self, client_id: ClientId) -> Position | None:
+        """Returns up to where this process has read the partition of a client's messages; None = it does not. On any thread."""
 
     async def close(self, timeout_s: float) -> None: ...
 
@@ -127,11 +128,13 @@ class KafkaRouter:
         self._route_reader.start()
         self._thread.start()
 
-    def read_to(self) -> dict[int, int]:
-        generation = self._routes.generation
-        if generation is None:
-            return {}
-        return {numbered_partition(partition, generation): offset for partition, offset in self._memory.read_to().items()}
+    def read_to(self, client_id: ClientId) -> Position | None:
+        generation, count = self._routes.generation, self._of
+        if generation is None or not count:
+            return None
+        partition = partition_of(client_id.encode(), count)
+        offset = self._memory.read_to(partition)
+        return None if offset is None else Position(numbered_partition(partition, generation), offset)
 
     async def close(self, timeout_s: float) -> None:
         self._stopping.set()

@@ -45,9 +45,10 @@ class RouterMemory:
     def revoked(self, partition: int) -> None:
         self._partitions.pop(partition, None)
 
-    def read_to(self) -> dict[int, int]:
-        """Returns the highest offset that was read of each partition. On any thread."""
-        return {partition: known.last for partition, known in self._partitions.copy().items()}
+    def read_to(self, partition: int) -> int | None:
+        """Returns the highest offset of a partition that was read; None = it is not read. On any thread."""
+        known = self._partitions.get(partition)
+        return None if known is None else known.last
 
     def previous(self, partition: int, key: bytes, offset: int) -> int:
         """Records that a message of this client was read at `offset`.

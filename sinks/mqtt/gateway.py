@@ -6,7 +6,7 @@ One event loop, no task per connection: asyncio protocols (device_socket.py), an
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -37,7 +37,7 @@ from sinks.mqtt.pressure import LoopLagMonitor, Pressure
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.system_topics import process_name
 from state.commands import GatewayCommand, OfferPublish
-from state.model import ClientId, ReasonCode
+from state.model import ClientId, Position, ReasonCode
 
 _log: Final = structlog.get_logger(__name__)
 _LATE_MS: Final = 50
@@ -64,7 +64,7 @@ class Gateway(CommandHost[DeviceSocket]):
         tables: Those of routing.
         look_up: Brings them up to the log, and answers on the loop whether they are.
         waits: Returns True if publications with this key wait for a recipient that is connected and behind.
-        read_to: Returns up to where the router of this process has read, by partition.
+        read_to: Returns up to where the router of this process has read the messages of a client; None = another one reads them.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Gateway(CommandHost[DeviceSocket]):
         tables: KnownTables = NO_TABLES,
         look_up: Callable[[Callable[[bool], None]], None] = lambda answer: answer(False),
         waits: Callable[[bytes], bool] = lambda key: False,
-        read_to: Callable[[], Mapping[int, int]] = dict,
+        read_to: Callable[[ClientId], Position | None] = lambda client_id: None,
     ) -> None:
         holder = f"gateway {settings.host}:{settings.port}"
         topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
@@ -205,7 +205,7 @@ class Gateway(CommandHost[DeviceSocket]):
             is_late=is_late,
             tables=self._tables,
             gateway=self.name,
-            read_to=self._read_to(),
+            read_to=self._read_to(client_id),
         )
 
     def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None:

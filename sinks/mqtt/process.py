@@ -28,6 +28,7 @@ from sinks.mqtt.system_topics import SystemTopics
 from sinks.routing.kafka_matcher import KafkaMatcher
 from sinks.routing.metrics import MatcherCounters
 from sinks.routing.session_lookups import SessionLookups
+from state.model import ClientId
 
 _log: Final = structlog.get_logger(__name__)
 _OWNERSHIP_WARNING_S: Final = 15.0
@@ -161,7 +162,7 @@ async def run_gateway(
                 tables=RoutingView(settings.routing, matcher.tables, matcher.has_tables, lambda: clock_ns() // 1_000_000),
                 look_up=lookups.ask,
                 waits=waits,
-                read_to=dict if router is None else router.read_to,
+                read_to=_read_by_others if router is None else router.read_to,
             )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
@@ -204,6 +205,10 @@ async def run_gateway(
         if matcher is not None:
             closing.append(matcher.close(timeout_s))
         await asyncio.gather(*closing)
+
+
+def _read_by_others(client_id: ClientId) -> None:
+    """Says that no router of this process reads the client's messages."""
 
 
 def _waits(matcher: KafkaMatcher | None, partition_count: Callable[[str], int], topic: str, key: bytes) -> bool:

@@ -107,7 +107,6 @@ class AcceptedDevice:
 
     def resume(self, accept: AcceptConnection, handshake: Handshake, settings: GatewaySettings) -> None:
         """Takes over what the session holds of a device that has only published yet."""
-        self.outbox.send_quota = max(1, accept.send_quota)
         self.fast_path.list_id = accept.list_connection_id, accept.list_version
         self._publications.begin(accept)
         self._subscriptions = _subscription_judge(accept, handshake, settings)

@@ -326,8 +326,7 @@ class WireConnection:
 
     def _accept(self, accept: AcceptConnection, now_ms: int) -> None:
         handshake = self._handshake
-        is_resumed = handshake.claim is Claim.RESUMED
-        if not handshake.is_as_expected(accept, is_served=self._device is not None and not is_resumed):
+        if not handshake.is_as_expected(accept, is_served=self._device is not None):
             self._end(CloseReason("the engine has another configuration", OTHER_CONFIGURATION, ReasonCode.SERVER_BUSY))
             return
         if handshake.expected is None and not self._say_accepted(handshake.connack(accept), Phase.CONNECTED):
@@ -342,7 +341,7 @@ class WireConnection:
         if self._device is None:
             self._serve(accept, now_ms)
         else:
-            if is_resumed:
+            if handshake.claim is Claim.RESUMED:
                 self._device.resume(accept, handshake, self.settings)
             self._records.release(self._output.packets)
             self._work_off(now_ms)
@@ -366,10 +365,10 @@ class WireConnection:
 
     def _begin_fast_path(self, device: AcceptedDevice) -> None:
         """Begins to send what is routed to a new session. One that was claimed to be new has to accept first."""
-        registration, settings = self._handshake.registration, self.settings
-        session = settings.session_of(registration.client_id)
-        if settings.fast_path.enabled and session.routing and session.fast_path and not session.max_send_rate:
-            device.fast_path.begin(registration.read_to)
+        read_to, session = self._handshake.registration.read_to, self.settings.session_of(self.client_id)
+        may_begin = session.routing and session.fast_path and not session.max_send_rate
+        if read_to is not None and may_begin and self.settings.fast_path.enabled:
+            device.fast_path.begin(read_to)
 
     # --- from the engine and from routers ---------------------------------------------------------------------------------------
 

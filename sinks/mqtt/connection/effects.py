@@ -1,7 +1,5 @@
 """The result of a call into a connection: everything that the connection wants done."""
 
-from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
@@ -10,7 +8,7 @@ from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from state.commands import CloseConnection
-from state.model import ClientId
+from state.model import ClientId, Position
 
 
 class Register(msgspec.Struct, frozen=True):
@@ -87,7 +85,7 @@ class Registration(NamedTuple):
         is_late: the CONNECT came in a while before it was read; its device may have connected elsewhere since.
         tables: those of routing in this process.
         gateway: name of this process, for people.
-        read_to: up to where the router of this process had read `inflight.messages`, by partition.
+        read_to: up to where the router of this process had read the partition of the client's messages; None = it does not.
     """
 
     connection_id: int
@@ -99,4 +97,4 @@ class Registration(NamedTuple):
     is_late: bool = False
     tables: KnownTables = NO_TABLES
     gateway: str = ""
-    read_to: Mapping[int, int] = MappingProxyType({})
+    read_to: Position | None = None

@@ -24,10 +24,9 @@
 Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -50,7 +49,6 @@ from state.records.scheduling import DELIVER_AT, collapse_key
 MAX_RESUBSCRIBED: Final = 1_000
 """Topic filters that a device may change on one connection, because each has to be remembered; beyond, it has no fast path."""
 _MOST_UNADOPTED: Final = 32_768
-_NOT_BEGUN: Final[Mapping[int, int]] = MappingProxyType({})
 _COPIES: Final = frozenset((CC, BCC))
 
 
@@ -222,8 +220,6 @@ class WireFastPath:
     _partition: int = -1
     _queued_to: int = -1
     """The field of the same name in the newest OpenFastPath."""
-    _read_to: Mapping[int, int] = field(default_factory=lambda: _NOT_BEGUN)
-    """Where the chains of the connection's own list begin, by partition; empty = a grant has come, or is needed."""
     _chains: dict[int, Chain] = field(default_factory=dict)
     _taken: dict[Position, _Unadopted] = field(default_factory=dict)
     _known_ids: dict[bytes, None] = field(default_factory=dict)
@@ -238,21 +234,17 @@ class WireFastPath:
 
     # --- from the session -----------------------------------------------------------------------------------------------------
 
-    def begin(self, read_to: Mapping[int, int]) -> None:
+    def begin(self, read_to: Position) -> None:
         """Begins without a grant: the connection has begun a session.
 
         Args:
-            read_to: By partition, an offset below that of any message that the connection's own list can match.
+            read_to: A position in the partition of the client's messages, below that of any that the connection's own list can
+                match.
         """
-        if self._read_to is _NOT_BEGUN and not self._chains:
-            self._read_to = read_to
-
-    def _chain_of(self, partition: int) -> Chain | None:
-        """Returns None if nothing is known of the partition."""
-        chain = self._chains.get(partition)
-        if chain is None and (read_to := self._read_to.get(partition)) is not None:
-            chain = self._chains[partition] = Chain(known_to=read_to, left_at=read_to)
-        return chain
+        if not self._chains:
+            partition, offset = read_to
+            self._chains[partition] = Chain(known_to=offset, left_at=offset)
+            self._partition = partition  # the last: a router asks for `state` on its own thread
 
     def open(self, grant: OpenFastPath, now_ms: int) -> tuple[int, int]:
         """Opens the path, or renews the grant. Then call `take_next`.
@@ -261,10 +253,7 @@ class WireFastPath:
             How many messages the session has read since, and the time from taking them to this, together, in ms.
         """
         partition, offset = grant.after
-        chain = self._chain_of(partition)
-        if chain is None:
-            chain = self._chains[partition] = Chain()
-        self._read_to = _NOT_BEGUN
+        chain = self._chains.setdefault(partition, Chain())
         if offset > chain.reached:
             self._marks.forget_messages()
         chain.handled(offset)
@@ -293,7 +282,7 @@ class WireFastPath:
         return len(adopted), sum(now_ms - self._taken.pop(taken).taken_ms for taken in adopted)
 
     def close(self) -> None:
-        self._is_open, self._read_to = False, _NOT_BEGUN
+        self._is_open = False
         for chain in self._chains.values():
             chain.known_to = None
 
@@ -307,7 +296,7 @@ class WireFastPath:
         if publish.dup:
             return False
         self.held.forget(*position)
-        chain = self._chain_of(position.partition)
+        chain = self._chains.get(position.partition)
         if chain is not None and position.offset > chain.reached:
             self._break(chain, position.offset)
         return False
@@ -350,9 +339,10 @@ class WireFastPath:
     @property
     def _is_broken(self) -> bool:
         """Returns True if no next message would be taken before there is a grant. Safe on any thread."""
-        if self._is_open:
-            return self._chains[self._partition].broken_at is not None
-        return not self._read_to or any(chain.broken_at is not None for chain in tuple(self._chains.values()))
+        chain = self._chains.get(self._partition)
+        if chain is None or chain.broken_at is not None:
+            return True
+        return not self._is_open and chain.known_to is None
 
     @property
     def needs_session(self) -> bool:
@@ -385,7 +375,7 @@ class WireFastPath:
         partition, offset = offer.position
         if self._is_open and partition != self._partition:
             return OfferRefusal.PARTITION
-        chain = self._chain_of(partition)
+        chain = self._chains.get(partition)
         held = self.held
         if (chain is not None and offset <= chain.last) or held.is_known(offer):
             return False
@@ -429,7 +419,7 @@ class WireFastPath:
 
     def _hold_of_chain(self, offer: OfferPublish) -> OfferHold | None:
         """Why an offer is not the next one of its partition."""
-        chain = self._chain_of(offer.position.partition)
+        chain = self._chains.get(offer.position.partition)
         if chain is not None and chain.needs_no_grant(offer.previous):
             return None
         if chain is None or not self._is_open or offer.position.partition != self._partition:

@@ -34,7 +34,7 @@ class HandingOn:
     needs_look: bool = False
     _waiting: list[Append] = field(default_factory=list)
     _looked_for: int = 0
-    """So many of those that wait are looked for. 0 = no look is under way."""
+    """The number of those for which a look is under way; 0 = none is."""
     _is_stopped: bool = False
 
     def accepted(self, record: Append) -> None:

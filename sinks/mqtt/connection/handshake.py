@@ -35,6 +35,15 @@ _SURELY_KEPT_S: Final = 60
 gateway says when the connection is over. A shorter one may pass before the engine knows that this gateway has been killed."""
 _MARGIN_MS: Final = 750
 """A session is claimed to be there if it surely lives for this long. Its CONNECT is in the log by then."""
+_HELD_BY_SESSION: Final = (
+    "awaiting_rel",
+    "known_publications",
+    "topic_filters",
+    "subscriptions",
+    "list_connection_id",
+    "list_version",
+)
+"""Fields of AcceptConnection that tell what a resumed session holds; the others follow from CONNECT and the configuration."""
 _NO_CONNECT: Final = Connect(protocol_version=4, client_id="", clean_start=True)
 _NOT_REGISTERED: Final = Registration(0, "", -1, "")
 
@@ -456,10 +465,16 @@ class Handshake:
         return self.expected
 
     def is_as_expected(self, accept: AcceptConnection, *, is_served: bool) -> bool:
-        """Compares the engine's answer with what CONNACK has said, and, if the device is served, with what that builds on."""
+        """Compares the engine's answer with what CONNACK has said, and, if the device is served, with what that builds on.
+
+        What a resumed session holds is not expected, and nothing builds on it.
+        """
         expected = self.expected
         if expected is None:
             return True
-        if is_served:
-            return msgspec.structs.replace(expected, sequence=accept.sequence) == accept
-        return self.connack(expected) == self.connack(accept)
+        if not is_served:
+            return self.connack(expected) == self.connack(accept)
+        if self.claim is Claim.RESUMED:
+            held = {name: getattr(accept, name) for name in _HELD_BY_SESSION}
+            expected = msgspec.structs.replace(expected, **held)
+        return msgspec.structs.replace(expected, sequence=accept.sequence) == accept

@@ -13,8 +13,8 @@ from state.model import MessageId, Routing
 from state.outbound.deduplication import message_digest
 from state.records.routing import has_one_message_for_each_mark
 
-MOST_DIGESTS: Final = 4_096
-"""Messages of one mark that are known, at some 100 bytes each."""
+MOST_DIGESTS: Final = 64
+"""Messages of one mark that are known, at some 100 bytes each. A connection keeps them until there is a higher mark."""
 
 
 class KnownMarks:

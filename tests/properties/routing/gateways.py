@@ -9,6 +9,7 @@ from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.connection.effects import Register, Registration
 from sinks.mqtt.known_tables import RoutingView
 from sinks.mqtt.settings import GatewaySettings
+from state.model import Position
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import PARTITION
 from tests.properties.fast_path.simulated_connection import SimulatedConnection
@@ -28,7 +29,7 @@ class RoutingGateways(Gateways):
             fast_path=FastPathSettings(max_payload_bytes=_MAX_PAYLOAD_BYTES), routing=ROUTING, session=shared.scenario.session
         )
         super().__init__(shared, cast(Any, log), log.client_id, settings)
-        self.read_to: Callable[[], Mapping[int, int]] = dict
+        self.read_to: Callable[[], Position | None] = lambda: None
         self._views = [
             RoutingView(ROUTING, matcher, lambda matcher=matcher: matcher.is_complete, lambda: 0) for matcher in matchers
         ]
@@ -83,8 +84,9 @@ class Router:
         if self._shared.faults_left:
             yield Step(1, "the router is revoked", self._revoke)
 
-    def read_to(self) -> dict[int, int]:
-        return self._memory.read_to()
+    def read_to(self) -> Position | None:
+        offset = self._memory.read_to(PARTITION)
+        return None if offset is None else Position(PARTITION, offset)
 
     def assign(self) -> None:
         """Assigns the partition; the router reads from its end."""

@@ -12,6 +12,8 @@ from sinks.fast_path.router import KafkaRouter
 from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.group_consumer import PartitionsAssigned
 from sinks.kafka.host_settings import HostSettings
+from sinks.kafka.partitioning import partition_of
+from state.model import Position
 from tests.unit.sinks.fast_path.test_offering import Here, Record
 
 FULL = router_module._MOST_RECORDS
@@ -124,3 +126,13 @@ def test_the_wait_ends_when_the_gateway_has_handled_most() -> None:
     router._deliver(offers)
     router._await_gateway()
     assert router._made - router._looked_at <= router_module._FEW_WAITING
+
+
+def test_it_says_up_to_where_it_has_read_what_is_for_a_client() -> None:
+    router, mine = KafkaRouter(FastPathSettings(), HostSettings()), partition_of(b"mine", 4)
+    assert router.read_to("mine") is None, "it does not know how many partitions there are"
+    router._own(frozenset((mine,)), 4)
+    router._memory.assigned(mine, 7)
+    assert router.read_to("mine") == Position(mine, 6)
+    other = next(name for name in "abcdefgh" if partition_of(name.encode(), 4) != mine)
+    assert router.read_to(other) is None, "another router reads it"

@@ -87,6 +87,6 @@ def test_it_says_up_to_where_it_has_read() -> None:
     router = memory()
     router.assigned(1, 0)
     router.previous(0, b"a", 12)
-    assert router.read_to() == {0: 12, 1: -1}
+    assert [router.read_to(partition) for partition in range(3)] == [12, -1, None]
     router.revoked(0)
-    assert router.read_to() == {1: -1}
+    assert router.read_to(0) is None

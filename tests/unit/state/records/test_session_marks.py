@@ -80,7 +80,7 @@ def test_the_end_of_a_connection_without_an_interval_needs_no_clock() -> None:
 
 @pytest.mark.parametrize("others", [[], [kept_header(59)], left_headers(59), [kept_header(NEVER_EXPIRES_S)]])
 def test_a_mark_may_say_that_no_will_may_come(others: list[tuple[str, bytes]]) -> None:
-    """Without the header that is not known."""
+    """A mark without the header leaves it open."""
     assert not read_mark(7, others, 5_000).wills_settled
     assert read_mark(7, [*others, settled_header()], 5_000) == read_mark(7, others, 5_000)._replace(wills_settled=True)
 

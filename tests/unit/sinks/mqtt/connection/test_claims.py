@@ -141,7 +141,7 @@ def test_connack_follows_the_mark_of_the_session(has: bool) -> None:
 
 
 def test_the_connect_of_a_session_that_goes_on_follows_its_mark() -> None:
-    """So an event of an earlier connection behind it is known to its gateway as one of an earlier connection."""
+    """The gateway of an earlier connection finds the mark if its own event is in the log behind this CONNECT."""
     harness = asked(has=True)
     [mark] = harness.waiting
     assert mark.topic is AppendTopic.SUBSCRIPTIONS
@@ -422,16 +422,27 @@ def test_a_device_that_has_published_gets_what_its_session_holds() -> None:
     given = {"awaiting_rel": (9,), "topic_filters": ("t",), "subscriptions": (Subscription(topic_filter="t", qos=QoS(1)),)}
     expected = harness.connection._handshake.expected
     assert expected is not None
-    fields = msgspec.structs.asdict(expected) | given | {"send_quota": 2, "list_connection_id": 5}
+    fields = msgspec.structs.asdict(expected) | given | {"list_connection_id": 5}
     for name in ("connection_id", "partition", "sequence"):
         del fields[name]
     assert harness.command(AcceptConnection, **fields) == b""
     assert harness.send(ack(0x62, 9)) == ack(0x70, 9)
     assert harness.connection._device is not None
     assert harness.connection._device.list_id == (5, 0)
-    assert harness.connection._device.outbox.send_quota == 2
     assert harness.send(SUBSCRIBE)[:1] == b"\x90"
     assert harness.connection._device.list_id == (77, 1)
+
+
+def test_an_engine_with_other_settings_ends_a_connection_that_has_published() -> None:
+    harness = answered(has=True)
+    harness.send(publish("t", first_byte=0x30))
+    expected = harness.connection._handshake.expected
+    assert expected is not None
+    fields = msgspec.structs.asdict(expected) | {"send_quota": 2}
+    for name in ("connection_id", "partition", "sequence"):
+        del fields[name]
+    harness.command(AcceptConnection, **fields)
+    assert harness.connection.is_closed
 
 
 @pytest.mark.parametrize("has", [True, False])

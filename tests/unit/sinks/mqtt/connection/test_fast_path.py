@@ -386,7 +386,7 @@ def new_session(*, partition: int = 2) -> WireFastPath:
     """A path of connection 1 that has begun a session; the router had read up to offset 4 of this partition."""
     path = fast_path()
     path.list_id = (1, 3)
-    path.begin({partition: 4})
+    path.begin(Position(partition, 4))
     return path
 
 
@@ -462,5 +462,5 @@ class TestANewSession:
     def test_a_session_that_is_resumed_needs_a_grant(self) -> None:
         path = fast_path()
         granted(path, 2, 3)
-        path.begin({2: 4})
+        path.begin(Position(2, 4))
         assert routed_offer(path, 7, 1, previous=4) is OfferHold.GAP
