@@ -26,7 +26,7 @@ is retired: it gets nothing new, and it ends when all that it has is decided, so
 import heapq
 import itertools
 from bisect import insort
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -194,7 +194,8 @@ class SendLoop:
         self._generation_since_ms = 0.0
         self._undecided: dict[Generation, set[Send]] = {}
         self._trouble = _UNREACHABLE
-        self._changed: set[str] = set()
+        self._changed: OrderedDict[str, None] = OrderedDict()
+        """Order keys to look at, in the order of their changes."""
         self._closed = False
 
     def __len__(self) -> int:
@@ -232,7 +233,7 @@ class SendLoop:
             self._wait(send, SendState.TURN)  # step 4
             self._begin_turn(send, now_ms)
             if throttle is not None:
-                self._changed.add(order_key)
+                self._changed[order_key] = None
         else:
             self._start(send, now_ms)
             if waiting or self._is_blocked(order_key):
@@ -276,7 +277,7 @@ class SendLoop:
 
     def throttles_changed(self, now_ms: float) -> None:
         """Lets go who may go now of those that wait for a client that is connected and behind."""
-        self._changed.update(self._catching_up)
+        self._changed.update(dict.fromkeys(self._catching_up))
         self._advance_changed(now_ms)
 
     def generation_opened(self, generation: Generation, now_ms: float) -> None:
@@ -288,7 +289,7 @@ class SendLoop:
         self._generation_since_ms = now_ms
         self._undecided[generation] = set()
         self._trouble = _UNREACHABLE
-        self._changed.update(self._waiting)
+        self._changed.update(dict.fromkeys(self._waiting))
         self._advance_changed(now_ms)
 
     def kafka_unavailable(self, reason: str, *, permanent: bool, now_ms: float) -> None:
@@ -370,12 +371,12 @@ class SendLoop:
                 self._out_of_time(send, now_ms)
             elif send.state is SendState.BACKOFF:
                 send.state = SendState.TURN
-                self._changed.add(send.order_key)
+                self._changed[send.order_key] = None
             elif send.state in (SendState.BEHIND, SendState.TURN):
                 if limit_ms != send.deadline_ms:
                     self._wake_at(limit_ms, send)
                 if send.state is SendState.BEHIND:
-                    self._changed.add(send.order_key)
+                    self._changed[send.order_key] = None
             elif now_ms >= send.started_ms + self._settings.attempt_timeout_ms:
                 detail = f" ({self._trouble})" if send.state is SendState.READY else ""
                 self._attempt_failed(send, Cause.TIME_OUT, f"not confirmed in time{detail}", now_ms)
@@ -485,7 +486,7 @@ class SendLoop:
 
     def _advance_changed(self, now_ms: float) -> None:
         while self._changed:
-            self._advance(self._changed.pop(), now_ms)
+            self._advance(self._changed.popitem(last=False)[0], now_ms)
 
     def _advance(self, order_key: str, now_ms: float) -> None:
         """Hands over what may go now, in order."""
@@ -585,7 +586,7 @@ class SendLoop:
         """The record was never written: the send waits for a generation again."""
         self._leave_generation(send)
         self._wait(send, SendState.READY)
-        self._changed.update(send.settle)
+        self._changed.update(dict.fromkeys(send.settle))
 
     def _retire(self) -> None:
         generation, self._generation = self._generation, None
@@ -616,7 +617,7 @@ class SendLoop:
             self._in_retired[order_key] -= 1
             if not self._in_retired[order_key]:
                 del self._in_retired[order_key]
-                self._changed.add(order_key)
+                self._changed[order_key] = None
         if not undecided:
             self._end(generation)
 
@@ -660,7 +661,7 @@ class SendLoop:
         for order_key, settles in send.settle.items():
             del self._pending[order_key, send.message.message_id]
             self.outcomes += [(settle, outcomes[order_key]) for settle in settles]
-        self._changed.update(send.settle)
+        self._changed.update(dict.fromkeys(send.settle))
 
 
 def _insert(waiting: deque[Send], send: Send) -> None:
