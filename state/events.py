@@ -86,6 +86,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     gateway: str = ""
     claim: int = 0
     expired: ExpiredSession | None = None
+    logged_ms: int = 0
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):

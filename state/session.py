@@ -423,10 +423,12 @@ class Session:
         self.newest_connection_id = event.connection_id
         if self.connection is not None:
             self._close(ReasonCode.SESSION_TAKEN_OVER, "another connection uses this client id", activation)  # [MQTT-3.1.4-3]
+        # What was sent behind the CONNECT may have been read before it, as two topics are.
+        sent_before_ms = event.logged_ms or None
         if event.clean_start:
-            self._end_session("clean start", activation)  # [MQTT-3.1.2-4]
+            self._end_session("clean start", activation, sent_before_ms=sent_before_ms)  # [MQTT-3.1.2-4]
         elif self._has_expired(event, newest_connection_id, is_connected=was_connected, now_ms=activation.now_ms):
-            self._end_session(_EXPIRED, activation)  # [MQTT-3.1.2-23] [MQTT-4.1.0-2]
+            self._end_session(_EXPIRED, activation, sent_before_ms=sent_before_ms)  # [MQTT-3.1.2-23] [MQTT-4.1.0-2]
         session_present = self.established  # [MQTT-3.1.2-5] [MQTT-3.1.2-6] [MQTT-3.2.2-2] [MQTT-3.2.2-3]
         if event.claim and (event.claim == Claim.RESUMED) is not session_present:
             self._refuse_claim(event, activation)
@@ -684,12 +686,15 @@ class Session:
         else:
             self._end_session("purged by an operator", activation)
 
-    def _end_session(self, reason: str, activation: Activation, *, with_scheduled: bool = True) -> None:
+    def _end_session(
+        self, reason: str, activation: Activation, *, with_scheduled: bool = True, sent_before_ms: int | None = None
+    ) -> None:
         """Ends everything in window and queue; later events start a new session. The pending will of an earlier session stays
         pending.
 
         Args:
             with_scheduled: Ends what waits for its `deliver-at` too.
+            sent_before_ms: As in `endings.end`.
         """
         if self.pending_will is not None and self.established:
             self._publish_will(self.pending_will, activation)  # [MQTT-3.1.2-8]
@@ -698,7 +703,7 @@ class Session:
             if was_kept:
                 activation.mark_ends = max(activation.mark_ends, self.newest_connection_id)
             routed.session_ends(self.outbound, self.newest_connection_id, activation)
-        endings.end(self.outbound, activation, with_scheduled=with_scheduled)
+        endings.end(self.outbound, activation, with_scheduled=with_scheduled, sent_before_ms=sent_before_ms)
         self.inbound.end()
         if self.established:
             activation.presence.reason = activation.presence.reason or reason

@@ -10,6 +10,7 @@ from state.connection import SessionConnection
 from state.model import Outcome
 from state.outbound.backlog import Backlog
 from state.outbound.cancellation import cancel_fenced, unsent
+from state.outbound.inflight_window import Delivery
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
 from state.settings import Overflow
@@ -50,11 +51,12 @@ def drop_above_limit(outbound: SessionOutbound, connection: SessionConnection | 
             activation.finish(delivery, Outcome.MAXLEN, detail=detail)
 
 
-def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bool) -> None:
+def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bool, sent_before_ms: int | None = None) -> None:
     """Ends everything in window and queue with `session_ended`, or gives it back to the group of its shared subscription.
 
     Args:
         with_scheduled: Ends what waits for its `deliver-at` too.
+        sent_before_ms: What names the client and got into Kafka from this time on is of the next session; None = nothing is.
     """
     for entry in outbound.window:
         action = outbound.window.step(entry.packet_id, OutboundEvent.SESSION_ENDED)
@@ -62,9 +64,9 @@ def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bo
             routed.give_back(outbound, entry.delivery, _ENDED, activation)
             continue
         activation.finish(entry.delivery, Outcome.SESSION_ENDED, packet_id=entry.packet_id, payload_kept=_PAYLOAD_KEPT[action])
-    waiting = outbound.queue.pop_all()
+    waiting = outbound.queue.remove([delivery for delivery in outbound.queue if not _is_of_next(delivery, sent_before_ms)])
     if with_scheduled:
-        waiting += [unsent(message) for message in outbound.scheduled.pop_all()]
+        waiting += [unsent(message) for message in outbound.scheduled.pop_all(sent_before_ms)]
     for delivery in waiting:
         if routed.goes_back(delivery):
             routed.give_back(outbound, delivery, _ENDED, activation)
@@ -76,3 +78,8 @@ def end(outbound: SessionOutbound, activation: Activation, *, with_scheduled: bo
     outbound.abandoned.end()
     outbound.subscriptions.clear()
     outbound.end_backoff()
+
+
+def _is_of_next(delivery: Delivery, sent_before_ms: int | None) -> bool:
+    message = delivery.message
+    return sent_before_ms is not None and message.routing is None and message.accepted_ms >= sent_before_ms

@@ -192,9 +192,6 @@ class MessageQueue:
         """Returns all messages that have expired, in order."""
         return [delivery for delivery in self if delivery.expired(now_ms)]
 
-    def pop_all(self) -> list[Delivery]:
-        return self.remove(list(self))
-
     def trim(self, *, newest_first: bool) -> list[Delivery]:
         """Removes what has to leave so that the limits hold again. A single message may stay whatever its size.
 

