@@ -2,7 +2,8 @@
 
 1. Poll publications (and lists of subscriptions, for retained messages), as a member of the matchers' group.
 2. The barrier: ask where `subscriptions` ends *then*, and wait until the tables are that far. Whatever was acknowledged before
-   one of these publications was appended is below that end.
+   one of these publications was appended is below that end. The same for `retained`, if a client has just subscribed
+   (retained_once.py).
 3. Leave out copies of a publication of QoS 2 (copies.py). Match the others, and write the records in their order. A publication
    for a client that is connected and behind waits, with the rest of its partition (recipient_waits.py). Other partitions go on.
 4. When Kafka has confirmed all records of a poll, commit its offsets.
@@ -369,14 +370,17 @@ class _Routing:
         for partition, records in lists:
             self._repeat_higher_lists(partition, records, batch)
         if asks or len(batches) > len(lists):
-            self._await_tables(with_retained=bool(asks))
+            with_retained = bool(asks) or self._retained_matters(batches)
+            self._await_tables(with_retained=with_retained)
+            if not with_retained and self._retained_matters(batches):  # by a list that has been read meanwhile
+                self._await_tables(with_retained=True)
         for partition, records in batches.items():
             if partition[0] != self._settings.subscriptions_topic:
                 self._route_partition(partition, records, batch, ends)
-        for source, offset, client_id, asked in asks:
+        for source, offset, client_id, asked, listed_ms in asks:
             with self._tables.lock:
                 self._check_tables()
-                answer = self._matcher.answer(source, offset, client_id, asked)
+                answer = self._matcher.answer(source, offset, client_id, asked, listed_ms=listed_ms)
             for routed in answer:
                 self._writer.write(routed, batch, PublicationPosition(source.topic, source.partition, offset))
         self._positions.update(ends)
@@ -436,6 +440,10 @@ class _Routing:
             raise KafkaFailed(f"the subscriptions were not read up to their end within {_BARRIER_S:g} s")
         if not self._reader.is_complete:
             raise KafkaFailed("the subscriptions are read anew")
+
+    def _retained_matters(self, batches: dict[Partition, list[ConsumedRecord]]) -> bool:
+        first_ms = [records[0].timestamp for partition, records in batches.items() if self._sources[partition].is_uplink]
+        return bool(first_ms) and self._tables.subscriptions.recent.retained_matters(min(first_ms))
 
     def _check_tables(self) -> None:
         """Raises KafkaFailed if the tables were emptied since the barrier, to be read anew."""
@@ -553,12 +561,12 @@ def partition_counts(client: Any, settings: RoutingSettings, errors: ClientError
     return counts
 
 
-def _asking_for_retained(records: list[ConsumedRecord]) -> Iterator[tuple[int, ClientId, SubscriptionList]]:
-    """Yields offset, client and list of each record that wants retained messages. The table reader counts unreadable ones."""
+def _asking_for_retained(records: list[ConsumedRecord]) -> Iterator[tuple[int, ClientId, SubscriptionList, int]]:
+    """Yields offset, client, list and time of records that want retained messages. The table reader counts unreadable ones."""
     for record in records:
         key, value = record.key or b"", record.value
         if value is None or key.startswith(MARK):
             continue
         with contextlib.suppress(UnreadableRecord, UnicodeDecodeError):
             if (asked := decode_subscriptions(value)).wanted:
-                yield record.offset, key.decode(), asked
+                yield record.offset, key.decode(), asked, record.timestamp

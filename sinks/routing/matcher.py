@@ -8,7 +8,9 @@
    once for many clients.
 4. A backend's publication with RETAIN and `deliver-at` waits in `inflight.retained`. At its time it goes back to
    `inflight.publications` without `deliver-at`, and is routed as one that has just come. Until then the present message is kept.
-5. A publication that nobody subscribes to costs a look at its headers and at the table, and makes no record. While there is not
+5. A retained publication of a device comes to a client that subscribes at about the same time once: live, or as retained message
+   (retained_once.py).
+6. A publication that nobody subscribes to costs a look at its headers and at the table, and makes no record. While there is not
    one subscription, publications of devices are only counted.
 """
 
@@ -29,6 +31,7 @@ from sinks.routing.settings import RoutingSettings
 from sinks.routing.shared_choice import choose_member
 from sinks.routing.subscription_table import ClientEntry, GroupMatch, SubscriptionOptions
 from state.errors import UnreadableRecord
+from state.inbound.subscriptions import topic_matches
 from state.model import ClientId, Message, QoS, Routing
 from state.records.delayed import DelayedPublication, delayed_headers, delayed_key, due_headers
 from state.records.messages import RETAIN, TOPIC, BrokenContract
@@ -249,7 +252,11 @@ class Matcher:
 
         if not publication.share:
             number = source.number(is_of_batch=is_of_batch)
+            is_retained = source.is_uplink and message.retain
+            retained_ms = self._tables.recently_retained.time_ms(message.message_id.encode()) if is_retained else None
             for entry, options in found:
+                if retained_ms is not None:
+                    options = self._without_retained(entry, options, message.topic, retained_ms)
                 if entry.client_id == publisher:
                     options = tuple(each for each in options if not each.no_local)  # [MQTT-3.8.3-3]
                 if options:
@@ -265,6 +272,20 @@ class Matcher:
                 number = source.number(is_of_batch=is_of_batch, share=group.shared_filter)
                 add(member, (member.subscriptions[group.shared_filter],), number, group.shared_filter)
         return recipients
+
+    def _without_retained(
+        self, entry: ClientEntry, options: tuple[SubscriptionOptions, ...], topic: str, retained_ms: int
+    ) -> tuple[SubscriptionOptions, ...]:
+        """Leaves out the subscriptions whose SUBSCRIBE brings what was retained at that time."""
+        began_ms = self._tables.subscriptions.recent.of(entry.client_id)
+        if began_ms is None:
+            return options
+        limit_ms = retained_ms + self._tables.clocks_differ_ms
+        return tuple(
+            each
+            for topic_filter, each in entry.subscriptions.items()
+            if began_ms.get(topic_filter, 0) <= limit_ms and not is_shared(topic_filter) and topic_matches(topic_filter, topic)
+        )
 
     def _retained(self, publication: Publication) -> list[RoutedRecord]:
         """Returns the record that keeps a backend's message for later subscribers, or that removes what is kept."""
@@ -317,30 +338,37 @@ class Matcher:
     # --- retained messages ------------------------------------------------------------------------------------------------------
 
     def answer(
-        self, source: PublicationSource, offset: int, client_id: ClientId, asked: SubscriptionList
+        self, source: PublicationSource, offset: int, client_id: ClientId, asked: SubscriptionList, *, listed_ms: int
     ) -> Iterator[RoutedRecord]:
         """Returns the records with the retained messages that a SUBSCRIBE asks for: one copy of each message.
+
+        A message that came from a gateway behind the list is left out: it comes live.
 
         Only the call needs the lock, the iteration does not.
 
         Args:
             source: The partition of `inflight.subscriptions` that has the list.
             asked: The list, with `wanted` filters.
+            listed_ms: Time of its record, in ms since 1970.
         """
         granted = {each.topic_filter: each for each in asked.subscriptions}
         now_ms = self._now_ms()
+        limit_ms = listed_ms + self._tables.clocks_differ_ms
         copies: dict[str, tuple[Publication, QoS, list[int]]] = {}
         for topic_filter in asked.wanted:
             subscription = granted.get(topic_filter)
             if subscription is None or is_shared(topic_filter):
                 continue
             for topic, entry in self._tables.retained.match(topic_filter, now_ms):
-                if subscription.no_local and entry.content.publisher == client_id:
+                content = entry.content
+                if subscription.no_local and content.publisher == client_id:
+                    continue
+                if content.message.accepted_ms > limit_ms and content.publisher and content.batch_ms is None:
                     continue
                 qos, identifiers = subscription.qos, [] if subscription.identifier is None else [subscription.identifier]
                 if (other := copies.get(topic)) is not None:
                     qos, identifiers = max(qos, other[1]), [*other[2], *(each for each in identifiers if each not in other[2])]
-                copies[topic] = entry.content, qos, identifiers
+                copies[topic] = content, qos, identifiers
         return self._answers(source, offset, client_id, asked, copies)
 
     def _answers(

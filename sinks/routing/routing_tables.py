@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sinks.routing.delayed_table import DelayedTable
+from sinks.routing.retained_once import RecentlyRetained
 from sinks.routing.retained_table import RetainedEntry, RetainedTable
 from sinks.routing.session_table import SessionTable
 from sinks.routing.subscription_table import SubscriptionTable
@@ -33,6 +34,8 @@ class RoutingTables:
         unreadable: Counts records that could not be decoded.
         sessions: The clients that have a session. Any thread may ask.
         marks_all_sessions: `sessions` has all of them that can outlive a connection. Any thread may ask.
+        recently_retained: When the last publications of devices were retained. Use it with `lock`.
+        clocks_differ_ms: By how much the times of two records may differ from the order in which brokers have stored them.
     """
 
     def __init__(self) -> None:
@@ -44,6 +47,8 @@ class RoutingTables:
         self.unreadable = 0
         self.sessions = SessionTable()
         self.marks_all_sessions = False
+        self.recently_retained = RecentlyRetained()
+        self.clocks_differ_ms = 0
 
     def clear(self) -> None:
         """Forgets everything, because the topics are read from the beginning."""
@@ -58,7 +63,7 @@ class RoutingTables:
         """Applies a record of `inflight.subscriptions`; the caller holds `lock`.
 
         Args:
-            timestamp_ms: Time of the record. Only marks need it.
+            timestamp_ms: Time of the record, in ms since 1970.
 
         Returns:
             The client if the record is lower than one before it: compaction would keep the wrong one. Whoever holds the client's
@@ -72,7 +77,7 @@ class RoutingTables:
             if value is None:
                 is_highest = self.subscriptions.end(client_id, ended_connection(list(headers)))
             else:
-                is_highest = self.subscriptions.replace(client_id, decode_subscriptions(value))
+                is_highest = self.subscriptions.replace(client_id, decode_subscriptions(value), timestamp_ms)
         except (UnreadableRecord, *UNDECODABLE):
             self.unreadable += 1
             return None
@@ -97,6 +102,9 @@ class RoutingTables:
             self._read_delayed(key, value, headers, timestamp_ms)
             return
         topic = (key or b"").decode(errors="replace")
+        inflight_id = next((content for name, content in headers if name == INFLIGHT_ID), None)
+        if inflight_id is not None:
+            self.recently_retained.add(inflight_id, timestamp_ms)
         if not value:
             self.retained.delete(topic)
             return
@@ -106,7 +114,7 @@ class RoutingTables:
                 value,
                 accepted_ms=timestamp_ms,
                 default_message_id="",
-                is_uplink=any(name == INFLIGHT_ID for name, _ in headers),
+                is_uplink=inflight_id is not None,
             )
         except BrokenContract:
             self.unreadable += 1

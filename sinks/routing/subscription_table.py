@@ -18,6 +18,7 @@ from typing import Final, NamedTuple, TypeAlias
 import msgspec
 
 from sinks.mqtt_topics import is_of_the_server, is_shared
+from sinks.routing.retained_once import RecentSubscriptions
 from sinks.routing.wildcard_shapes import WildcardShapes
 from state.inbound.subscriptions import SHARE_PREFIX
 from state.model import QoS, Subscription
@@ -111,9 +112,13 @@ class SubscriptionTable:
 
     The table remembers that a client has ended, because a late record must not bring its subscriptions back. It remembers the
     last `most_ended` of them. A forgotten one that comes back costs records for a session that does not exist, and no message.
+
+    Attributes:
+        recent: When subscriptions began that asked for retained messages.
     """
 
     def __init__(self, *, most_ended: int = _MOST_ENDED) -> None:
+        self.recent = RecentSubscriptions()
         self._entries: dict[str, ClientEntry] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
         """The last connections of clients that have ended; the client that ended last is the last key."""
@@ -128,8 +133,11 @@ class SubscriptionTable:
         self._filters_of_the_server = 0
         """Different filters below $SYS, shared ones included."""
 
-    def replace(self, client_id: str, new: SubscriptionList) -> bool:
+    def replace(self, client_id: str, new: SubscriptionList, time_ms: int = 0) -> bool:
         """Puts a list instead of the client's former one.
+
+        Args:
+            time_ms: Time of the record, in ms since 1970.
 
         Returns:
             False, and nothing changed, if the table holds a higher list, or knows that the list's connection has ended.
@@ -149,6 +157,9 @@ class SubscriptionTable:
             self._entries[client_id] = entry
         elif order_of(new) < (entry.connection_id, entry.version, not entry.is_online):
             return False
+        if new.wanted:
+            had = entry.subscriptions if entry.connection_id == new.connection_id else ()
+            self.recent.began(client_id, [each for each in new.wanted if each not in had], time_ms)
         entry.connection_id, entry.version, entry.is_online = new.connection_id, new.version, new.is_online
         self._subscribe(entry, {subscription.topic_filter: _options(subscription) for subscription in new.subscriptions})
         return True

@@ -33,6 +33,8 @@ _MOST_RECORDS: Final = 500
 _ANSWER_S: Final = 10.0
 _RESTART_PAUSE_S: Final = 1.0
 _CHECK_S: Final = 30.0
+_CLOCKS_DIFFER_MS: Final = 100
+"""NTP keeps brokers nearer together than this."""
 
 
 class TableListener(Protocol):
@@ -199,9 +201,11 @@ class TableReader:
     def _assign(self, consumer: Any, errors: ClientErrors) -> float:
         """Begins to read partitions that are not read yet. Returns the time."""
         try:
-            described = consumer.list_topics(timeout=_ANSWER_S).topics
+            cluster = consumer.list_topics(timeout=_ANSWER_S)
         except KafkaException as error:
             raise errors.failed("no broker answers", error) from error
+        described = cluster.topics
+        self._tables.clocks_differ_ms = _CLOCKS_DIFFER_MS if len(cluster.brokers) > 1 else 0
         existing = [(topic, number) for topic in self._topics if topic in described for number in described[topic].partitions]
         if missing := [topic for topic in self._topics if topic not in described]:
             raise KafkaFailed(f"topic {missing[0]} does not exist, or may not be described; create it with `inflight topics`")

@@ -53,7 +53,8 @@ class Append(msgspec.Struct, eq=False):
         answer_data: the packet that `answer` is made of. None afterwards, because the answer may be replaced.
         key: None = the client's.
         holds_back: nothing more of the device is worked off until this is confirmed.
-        second: another record that the same packet makes. The answer waits for both.
+        retained: the record of `inflight.retained` that the same packet makes. Kafka gets this one when it has that. The answer
+            waits for both.
         answers: of a list of subscriptions: those of the packets that it has. None = it is no such list.
         then: another record that the same packet makes, when this one is confirmed.
         hands_on: the record that hands on the publication of which this tells the session. The answer waits for both.
@@ -74,7 +75,7 @@ class Append(msgspec.Struct, eq=False):
     topic: AppendTopic = AppendTopic.EVENTS
     key: bytes | None = None
     holds_back: bool = False
-    second: "Append | None" = None
+    retained: "Append | None" = None
     then: "Append | None" = None
     hands_on: "Append | None" = None
     delays_lookups: bool = False
@@ -120,7 +121,8 @@ class Append(msgspec.Struct, eq=False):
 class AppendQueue:
     """The records of one connection that Kafka has not confirmed. Call `drop_answers` when the connection is over.
 
-    Answers leave in the order of `add` and `add_answer`, whatever the order of the confirmations [MQTT-4.6.0-2].
+    Answers leave in the order of `add` and `add_answer`, whatever the order of the confirmations [MQTT-4.6.0-2]. Publications go
+    to Kafka in their order: those behind one that waits for its retained message wait, too.
 
     Attributes:
         new: the records that are not handed to Kafka yet; see `take_new`.
@@ -150,6 +152,7 @@ class AppendQueue:
     _delayed: list[Answer] | None = None
     _lists: int = 0
     _awaiting_list: list[Answer] = field(default_factory=list)
+    _behind_retained: list[Append] | None = None
     _answers: list[Answer] = field(default_factory=list)  # a deque takes 760 bytes while it is empty, for each connection
 
     @property
@@ -174,7 +177,7 @@ class AppendQueue:
         return bool(self._awaiting_list) and not self._lists
 
     def add(self, append: Append) -> None:
-        answer, second = append.answer, append.second
+        answer, retained = append.answer, append.retained
         if answer is not None:
             self._await_turn(answer)
             if append.awaits_session and self.held is not None:
@@ -185,12 +188,17 @@ class AppendQueue:
             append.hands_on.answer = answer
             answer.unconfirmed += 1
             self._count(append.hands_on)
-        self._add(append)
-        if second is not None:
+        if retained is not None:
             if answer is not None:
-                second.answer = answer
+                retained.answer = answer
                 answer.unconfirmed += 1
-            self._add(second)
+            self._add(retained)
+            self._behind_retained = self._behind_retained or []
+        if self._behind_retained is not None and append.topic is AppendTopic.UPLINK:
+            self._behind_retained.append(append)
+            self._count(append)
+        else:
+            self._add(append)
 
     def add_change(self, append: Append) -> None:
         """Add the record of a change of subscriptions, whose answer waits for the next `add_list` too."""
@@ -295,8 +303,24 @@ class AppendQueue:
         self.unconfirmed -= 1
         self.unconfirmed_bytes -= append.size_bytes
         self._total.settle(append.size_bytes)
+        if append.topic is AppendTopic.RETAINED and self._behind_retained is not None:
+            self._retained(append, self._behind_retained, confirmed=confirmed)
         if self._is_full:
             self._resume_if_there_is_room()
+
+    def _retained(self, retained: Append, waiting: list[Append], *, confirmed: bool) -> None:
+        """Lets the publications go that have waited for this record. Without it, its own is given up."""
+        for number, publication in enumerate(waiting):
+            if publication.retained is retained:
+                publication.retained = None
+                if not confirmed:
+                    del waiting[number]
+                    self.settle(publication, confirmed=False)
+                break
+        ready = next((number for number, each in enumerate(waiting) if each.retained is not None), len(waiting))
+        self.new += waiting[:ready]
+        del waiting[:ready]
+        self._behind_retained = waiting or None
 
     def delay_answer(self, append: Append) -> Answer | None:
         """Lets an answer wait until `end_delay`, and with it all answers behind. Call it before `settle`.

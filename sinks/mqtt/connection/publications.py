@@ -172,7 +172,7 @@ class Publications:
 
         Beyond a limit a publication of QoS 0 is forwarded, and not kept (MQTT 5, 3.3.1.3); the others are refused. A repetition
         of QoS 2 is not kept once more: a later publication may have come in between. So what the session knows must have been
-        kept, and at QoS 2 the event is appended when the other record is confirmed.
+        kept, and the record that hands it on, or at QoS 2 the event, is appended when the other record is confirmed.
         """
         is_kept = not self.is_repetition(publish, topic)
         if is_kept and publish.payload and (limit := tables.retained_limit(topic, len(publish.payload))) is not None:
@@ -188,7 +188,7 @@ class Publications:
         if publish.qos == QoS.EXACTLY_ONCE:
             kept.then, kept.holds_back = append, True
             return kept
-        append.second = kept
+        append.retained = kept
         return append
 
     def _reserved(self, publish: Publish) -> PubAck | PubRec | None:

@@ -58,27 +58,51 @@ class Routed:
             now_ms=lambda: self.now_ms,
         )
 
-    def subscribe(self, client_id: str, *subscriptions: Subscription | str, connection: int = 1, is_online: bool = True) -> None:
+    def subscribe(
+        self,
+        client_id: str,
+        *subscriptions: Subscription | str,
+        connection: int = 1,
+        version: int = 1,
+        is_online: bool = True,
+        wanted: tuple[str, ...] = (),
+    ) -> None:
         asked = tuple(each if isinstance(each, Subscription) else subscription(each) for each in subscriptions)
-        listed = SubscriptionList(connection_id=connection, version=1, subscriptions=asked, is_online=is_online)
-        assert self.tables.read_list(client_id.encode(), encode_subscriptions(listed), []) is None
-
-    def retain(self, topic: str, payload: bytes = b"kept", *, publisher: str = "dev", expiry_s: int | None = None) -> None:
-        headers = uplink_headers(
-            client_id=publisher,
-            inflight_id="i",
-            topic=topic,
-            qos=QoS.AT_LEAST_ONCE,
-            retain=True,
-            expiry_interval_s=expiry_s,
+        listed = SubscriptionList(
+            connection_id=connection, version=version, subscriptions=asked, is_online=is_online, wanted=wanted
         )
-        self.tables.read_retained(topic.encode(), payload, [*headers], NOW_MS)
+        assert self.tables.read_list(client_id.encode(), encode_subscriptions(listed), [], self.now_ms) is None
+
+    def retain(
+        self,
+        topic: str,
+        payload: bytes = b"kept",
+        *,
+        publisher: str = "dev",
+        expiry_s: int | None = None,
+        inflight_id: str = "i",
+        batch_ms: int | None = None,
+    ) -> None:
+        headers: list[tuple[str, bytes | None]] = [
+            *uplink_headers(
+                client_id=publisher,
+                inflight_id=inflight_id,
+                topic=topic,
+                qos=QoS.AT_LEAST_ONCE,
+                retain=True,
+                expiry_interval_s=expiry_s,
+            )
+        ]
+        if batch_ms is not None:
+            headers.append(("micro-batch", b"%d" % batch_ms))
+        self.tables.read_retained(topic.encode(), payload, headers, self.now_ms)
 
     def publish(self, topic: str, *, publisher: str = "dev", qos: QoS = QoS.AT_LEAST_ONCE, **more: object) -> list[RoutedRecord]:
         """Routes a device's publication. more: arguments of `uplink_headers`, and `offset`."""
         offset = more.pop("offset", 7)
         headers = uplink_headers(client_id=publisher, inflight_id=f"{publisher}:1:{offset}", topic=topic, qos=qos, **more)  # type: ignore[arg-type]
-        return self.matcher.route(UPLINK, Record(offset=offset, key=publisher.encode(), headers=[*headers]))  # type: ignore[arg-type]
+        record = Record(offset=offset, key=publisher.encode(), headers=[*headers])  # type: ignore[arg-type]
+        return self.matcher.route(UPLINK, record)
 
     def send(self, topic: str, offset: int = 7, **more: bytes) -> list[RoutedRecord]:
         """Routes a backend's publication. more: headers, with _ instead of -."""
@@ -93,7 +117,7 @@ class Routed:
     def answer(self, client_id: str, *wanted: Subscription) -> list[RoutedRecord]:
         filters = tuple(each.topic_filter for each in wanted)
         asked = SubscriptionList(connection_id=5, version=2, subscriptions=wanted, wanted=filters)
-        return list(self.matcher.answer(SUBSCRIPTIONS, 40, client_id, asked))
+        return list(self.matcher.answer(SUBSCRIPTIONS, 40, client_id, asked, listed_ms=self.now_ms))
 
 
 def subscription(topic_filter: str, qos: QoS = QoS.EXACTLY_ONCE, **more: object) -> Subscription:
@@ -521,6 +545,124 @@ def test_no_local_holds_for_retained_messages() -> None:
     routed.retain("a", publisher="dev")
     assert routed.answer("dev", subscription("a", no_local=True)) == []
     assert len(routed.answer("other", subscription("a", no_local=True))) == 1
+
+
+# --- a retained publication about the time of a SUBSCRIBE comes once ------------------------------------------------------------
+
+
+def around(routed: Routed, *, subscribed_after_ms: int, matched_after_ms: int = 50, **options: object) -> tuple[int, int]:
+    """Publishes a retained message, and subscribes so much later. Returns how often it comes live, and as retained message."""
+    routed.now_ms += subscribed_after_ms
+    asked = subscription("a", **options)
+    listed_ms = routed.now_ms
+    routed.subscribe("sub", asked, connection=5, version=2, wanted=("a",))
+    routed.now_ms = NOW_MS
+    routed.retain("a", inflight_id="dev:1:7")
+    live = routed.publish("a", retain=True)
+    routed.now_ms = NOW_MS + matched_after_ms
+    return len(copies(live)), len(list(routed.matcher.answer(SUBSCRIPTIONS, 40, "sub", _list(asked), listed_ms=listed_ms)))
+
+
+def _list(asked: Subscription) -> SubscriptionList:
+    return SubscriptionList(connection_id=5, version=2, subscriptions=(asked,), wanted=("a",))
+
+
+def test_what_is_retained_before_the_subscribe_does_not_come_live() -> None:
+    """The matcher of `uplink` is behind."""
+    assert around(Routed(), subscribed_after_ms=1) == (0, 1)
+
+
+def test_what_is_retained_behind_the_subscribe_comes_live() -> None:
+    """The matcher of `subscriptions` is behind."""
+    assert around(Routed(), subscribed_after_ms=-1) == (1, 0)
+
+
+def test_what_is_retained_in_the_same_millisecond_comes_both_ways() -> None:
+    assert around(Routed(), subscribed_after_ms=0) == (1, 1)
+
+
+@pytest.mark.parametrize("subscribed_after_ms", [-100, 100])
+def test_several_brokers_differ_by_as_much_as_their_clocks(subscribed_after_ms: int) -> None:
+    routed = Routed()
+    routed.tables.clocks_differ_ms = 100
+    assert around(routed, subscribed_after_ms=subscribed_after_ms) == (1, 1)
+    further = Routed()
+    further.tables.clocks_differ_ms = 99
+    assert sum(around(further, subscribed_after_ms=subscribed_after_ms)) == 1
+
+
+def test_a_subscription_that_asks_for_no_retained_message_gets_it_live() -> None:
+    routed = Routed()
+    routed.now_ms += 1
+    routed.subscribe("sub", subscription("a"))
+    routed.now_ms = NOW_MS
+    routed.retain("a", inflight_id="dev:1:7")
+    assert len(copies(routed.publish("a", retain=True))) == 1
+
+
+def test_what_another_subscription_of_the_client_had_comes_live_by_that() -> None:
+    routed = Routed()
+    shared, early, late = (
+        subscription("$share/g/a", identifier=1),
+        subscription("+", identifier=2),
+        subscription("a", identifier=3),
+    )
+    routed.subscribe("sub", shared, early, subscription("b", identifier=4))
+    routed.now_ms += 1
+    routed.subscribe("sub", shared, early, subscription("b", identifier=4), late, version=2, wanted=("a",))
+    routed.now_ms = NOW_MS
+    routed.retain("a", inflight_id="dev:1:7")
+    assert [copy.subscription_ids for _, copy in copies(routed.publish("a", retain=True))] == [(2,), (1,)]
+
+
+def test_a_subscription_that_is_renewed_has_begun_before() -> None:
+    """Live it is no copy of the retained message that every SUBSCRIBE brings."""
+    routed = Routed()
+    routed.subscribe("sub", subscription("a"))
+    routed.now_ms += 1
+    routed.subscribe("sub", subscription("a"), version=2, wanted=("a",))
+    routed.now_ms = NOW_MS
+    routed.retain("a", inflight_id="dev:1:7")
+    assert len(copies(routed.publish("a", retain=True))) == 1
+
+
+def test_what_has_been_replaced_before_the_subscribe_does_not_come_live() -> None:
+    """A subscriber would see the state go back."""
+    routed = Routed()
+    routed.retain("a", inflight_id="dev:1:7")
+    routed.now_ms += 1
+    routed.retain("a", inflight_id="dev:1:8")
+    routed.now_ms += 1
+    routed.subscribe("sub", subscription("a"), wanted=("a",))
+    assert copies(routed.publish("a", retain=True)) == []
+
+
+def test_nor_does_what_has_deleted_the_retained_message() -> None:
+    routed = Routed()
+    routed.retain("a", b"", inflight_id="dev:1:7")
+    routed.now_ms += 1
+    routed.subscribe("sub", subscription("a"), wanted=("a",))
+    assert copies(routed.publish("a", retain=True)) == []
+
+
+def test_what_is_not_kept_comes_live() -> None:
+    routed = Routed()
+    routed.now_ms += 1
+    routed.subscribe("sub", subscription("a"), wanted=("a",))
+    routed.now_ms = NOW_MS
+    assert len(copies(routed.publish("a", retain=True))) == 1
+    routed.retain("a", inflight_id="dev:1:7")
+    assert len(copies(routed.publish("a"))) == 1, "without RETAIN it is no retained message"
+
+
+@pytest.mark.parametrize("by", [{"publisher": ""}, {"batch_ms": 1}])
+def test_what_backend_or_engine_has_retained_behind_the_subscribe_is_sent(by: dict[str, object]) -> None:
+    """Both write it beside the record that is routed, not before it."""
+    routed = Routed()
+    routed.now_ms += 1
+    routed.retain("a", **by)  # type: ignore[arg-type]
+    asked = subscription("a")
+    assert len(list(routed.matcher.answer(SUBSCRIPTIONS, 40, "sub", _list(asked), listed_ms=NOW_MS))) == 1
 
 
 def list_record(connection_id: int, version: int, *, is_online: bool = True) -> Record:
