@@ -9,6 +9,7 @@ was answered as soon as they were in the log.
 host sets it; 0 = not known.
 """
 
+from collections.abc import Callable
 from enum import IntEnum, IntFlag
 from typing import Final, TypeAlias
 
@@ -328,6 +329,19 @@ class CancelRequested(Value, frozen=True, tag=23):
 
     message_id: str
     position: Position | None = None
+
+
+class MessageArrived(Value, frozen=True):
+    """A record of `inflight.messages` has come. The session reads its content, unless it has adopted the message before.
+
+    It stands for the event of the record, and is never stored. Reading a record costs more than ignoring it.
+
+    Attributes:
+        read: Returns the event that the record becomes. It has the same position.
+    """
+
+    position: Position
+    read: Callable[[], "MessageEvent"]
 
 
 class DeadlineReached(Value, frozen=True, tag=22):

@@ -36,6 +36,7 @@ from state.events import (
     Event,
     FastPathClosed,
     FastSent,
+    MessageArrived,
     MessageEvent,
     MessageRefused,
     MessageReturned,
@@ -138,11 +139,11 @@ class Session:
 
     # --- the contract -------------------------------------------------------------------------------------------------------
 
-    def handle(self, event: Event, *, now_ms: int) -> tuple[Command, ...]:
+    def handle(self, event: Event | MessageArrived, *, now_ms: int) -> tuple[Command, ...]:
         """Applies one event in an activation of its own. See `handle_all`."""
         return self.handle_all((event,), now_ms=now_ms)
 
-    def handle_all(self, events: Iterable[Event], *, now_ms: int) -> tuple[Command, ...]:
+    def handle_all(self, events: Iterable[Event | MessageArrived], *, now_ms: int) -> tuple[Command, ...]:
         """Runs one activation (the steps are in the module's docstring).
 
         A peer cannot make it raise: a protocol violation closes the connection of the client that committed it.
@@ -263,8 +264,11 @@ class Session:
 
     # --- 1: events ----------------------------------------------------------------------------------------------------------
 
-    def _apply(self, event: Event, activation: Activation) -> None:
+    def _apply(self, event: Event | MessageArrived, activation: Activation) -> None:
         match event:
+            case MessageArrived():
+                if not grants.was_adopted(self.outbound, event.position, activation):
+                    self._apply_message(event.read(), activation)
             case MessageSubmitted() | MessageRefused() | CancelRequested():
                 if not grants.was_adopted(self.outbound, event.position, activation):
                     self._apply_message(event, activation)

@@ -40,14 +40,14 @@ from state.dead_letters.quarantine import (
 )
 from state.dead_letters.refused_record import fault_of_key, refuse_event, refuse_message
 from state.errors import UnreadableRecord
-from state.events import DeadlineReached, DropRequested, QuarantineRequest, RestoreRequested
+from state.events import DeadlineReached, DropRequested, MessageArrived, QuarantineRequest, RestoreRequested
 from state.model import Message
 from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord
 from state.records.routing import RECIPIENT_PREFIX
 from state.session import Session
 from state.session_codec import decode_session
-from streaming.engine.operator.cells import EVENTS, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
+from streaming.engine.operator.cells import EVENTS, MESSAGES, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
 from streaming.engine.operator.reported_backlogs import BacklogsAccumulator, backlog_of
 from streaming.engine.operator.reported_deadlines import Reports, report_of
 from streaming.engine.operator.reported_drops import Drops, DropsAccumulator, drops_of
@@ -63,7 +63,14 @@ from streaming.engine.operator.state_row import (
     stored_quarantine,
     stored_queue_bytes,
 )
-from streaming.engine.operator.to_events import fault_of_record, message_in, source_topic, to_events, unread_message
+from streaming.engine.operator.to_events import (
+    fault_of_record,
+    message_arrived,
+    message_in,
+    source_topic,
+    to_events,
+    unread_message,
+)
 from streaming.engine.operator.to_records import to_records
 from streaming.spark_internals.lean_worker import use_lean_worker
 
@@ -76,7 +83,7 @@ Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
 
 T = TypeVar("T")
 
-_Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest]
+_Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest | MessageArrived]
 _Outcome: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
 """The row to store, None to store nothing, and the output."""
 
@@ -132,11 +139,15 @@ class SessionOperator:
     def _events(self, records: list[SourceRecord], client_id: str, now_ms: int) -> tuple[list[_Cause], list[SinkRecord]]:
         """Returns the events with their records, and the output for undecodable records.
 
-        `DeadlineReached` is left out: every call of a session looks at its deadlines.
+        `DeadlineReached` is left out: every call of a session looks at its deadlines. The content of a message is read when the
+        session asks for it.
         """
         events: list[_Cause] = []
         refused: list[SinkRecord] = []
         for record in records:
+            if record.source == MESSAGES:
+                events.append((record, message_arrived(record, self._settings, now_ms=now_ms)))
+                continue
             try:
                 found = to_events(record, self._settings, now_ms=now_ms)
                 events += [(record, event) for event in found if not isinstance(event, DeadlineReached)]
@@ -233,6 +244,8 @@ class SessionOperator:
                 case _:
                     partitions = self._settings.commands_partitions
                     try:
+                        if isinstance(event, MessageArrived):
+                            event = event.read()
                         quarantine, commands = receive(
                             quarantine, event, client_id=client_id, now_ms=now_ms, commands_partitions=partitions
                         )

@@ -5,25 +5,41 @@ are in state/records/messages.py and state/records/events.py.
 """
 
 from collections.abc import Sequence
+from functools import partial
 
 from state.dead_letters.refused_record import fault_of_size, unread
 from state.errors import UnreadableRecord
-from state.events import CancelRequested, ClientConnected, LoggedEvent, MessageEvent, MessageRefused
+from state.events import CancelRequested, ClientConnected, LoggedEvent, MessageArrived, MessageEvent, MessageRefused
 from state.model import Message, Position, partition_and_generation
 from state.records import messages
 from state.records.events import completed, decode_events
 from state.records.record import accepted_at, position
-from streaming.engine.operator.cells import EVENTS, SourceRecord
+from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 
 
 def to_events(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Sequence[LoggedEvent | MessageEvent]:
     """Returns the events of `record` for its client, in order. Raises UnreadableRecord for bytes that no gateway wrote."""
+    if record.source == MESSAGES:
+        return (_read_message(record, settings, now_ms),)
     if record.bytes_left_out:
-        return (_too_large(record, settings, now_ms=now_ms),)
-    if record.source == EVENTS:
-        return [_completed(event, record, settings, now_ms) for event in decode_events(record.value or b"")]
-    return (message_event(record, settings, now_ms=now_ms),)
+        raise UnreadableRecord(fault_of_record(record, settings))
+    return [_completed(event, record, settings, now_ms) for event in decode_events(record.value or b"")]
+
+
+def message_arrived(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageArrived:
+    """Stands for the event of a record of `inflight.messages` until the session wants to read it."""
+    return MessageArrived(
+        position=Position(record.partition, record.offset), read=partial(_read_message, record, settings, now_ms)
+    )
+
+
+def _read_message(record: SourceRecord, settings: PipelineSettings, now_ms: int) -> MessageEvent:
+    """Reads a message. The session refuses one that is too large, because it keeps account of the positions of its messages."""
+    if fault := fault_of_record(record, settings):
+        message = unread_message(record, settings, now_ms=now_ms)
+        return MessageRefused(message=message, detail=fault, position=Position(record.partition, record.offset))
+    return message_event(record, settings, now_ms=now_ms)
 
 
 def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageEvent:
@@ -51,15 +67,6 @@ def fault_of_record(record: SourceRecord, settings: PipelineSettings) -> str:
         size_bytes=record.bytes_left_out,
         max_bytes=limits.max_event_record_bytes if record.source == EVENTS else limits.max_message_record_bytes,
     )
-
-
-def _too_large(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageRefused:
-    """The session refuses the message, because it keeps account of the positions of its messages. Raises for an event."""
-    fault = fault_of_record(record, settings)
-    if record.source == EVENTS:
-        raise UnreadableRecord(fault)
-    message = unread_message(record, settings, now_ms=now_ms)
-    return MessageRefused(message=message, detail=fault, position=Position(record.partition, record.offset))
 
 
 def unread_message(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Message:

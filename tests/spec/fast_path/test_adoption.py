@@ -4,8 +4,8 @@ import pytest
 
 from state.commands import RecordTransition, Transition
 from state.errors import SessionMisuse
-from state.events import DeadlineReached, PubAckReceived, PubRecReceived
-from state.model import Outcome, numbered_partition
+from state.events import DeadlineReached, MessageArrived, MessageSubmitted, PubAckReceived, PubRecReceived
+from state.model import Message, Outcome, numbered_partition
 from tests.scenarios.scenario import START_MS, Scenario
 from tests.spec.fast_path.scenes import FAST, RETRY_S, Y, at, grant, opened, positions, recreate_messages
 
@@ -43,6 +43,18 @@ def test_its_message_is_ignored_when_it_is_read() -> None:
     s = opened().fast_sent("a", Y, at=at(1), previous=0).submit("a", at=at(1))
     assert s.sees() == []
     assert s.packet_ids == [Y]
+
+
+def test_the_record_of_an_adopted_message_is_not_even_read() -> None:
+    def read() -> MessageSubmitted:
+        raise AssertionError("the session has the message")
+
+    s = opened().fast_sent("a", Y, at=at(1), previous=0)
+    s.handle(MessageArrived(position=at(1), read=read))
+    assert s.sees() == []
+    message = Message(message_id="b", topic="t", payload=b"b")
+    s.handle(MessageArrived(position=at(2), read=lambda: MessageSubmitted(message=message, position=at(2))))
+    assert s.sees() == ["PUBLISH 2 b", "OPEN 2"]
 
 
 def test_any_other_message_is_new_whatever_has_been_handled() -> None:

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.state import GroupState, GroupStateTimeout
 from pyspark.sql.types import StructType
 
 from state.activation import Activation
-from state.events import ClientConnected, DeadlineReached
+from state.events import ClientConnected, DeadlineReached, MessageArrived
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.session import Session
@@ -122,4 +122,5 @@ def fail_on(monkeypatch: pytest.MonkeyPatch, is_failing: Callable[[Any], bool]) 
 
 
 def is_poison(event: Any) -> bool:
-    return getattr(getattr(event, "message", None), "payload", b"") == b"poison"
+    read = event.read() if isinstance(event, MessageArrived) else event
+    return getattr(getattr(read, "message", None), "payload", b"") == b"poison"

@@ -9,7 +9,7 @@ from state.events import Capability, ClientConnected, ConnectionLost, FastSent, 
 from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
 from state.records.settings import RecordLimits
-from streaming.engine.operator import session_operator
+from streaming.engine.operator import session_operator, to_events
 from streaming.engine.operator.cells import EVENTS, MESSAGES
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
@@ -171,6 +171,28 @@ def test_fast_sends_are_adopted_and_a_wrong_report_costs_one_record() -> None:
     assert (receipt["outcome"], receipt["fast_path"], receipt["accepted_ms"]) == ("delivered", True, NOW)
     (letter,) = of(told, "dead-letters")
     assert b"SessionMisuse" in letter["headers"]["x-detail"]
+
+
+def test_a_message_that_a_gateway_has_sent_costs_no_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    host, read = Host(), []
+    connected = ClientConnected(connection_id=1, commands_partition=1, clean_start=False, capabilities=Capability.FAST_PATH)
+    host.run(host.event(connected), host.message(b"1"))
+    after = host.offset
+    message = Message(message_id="m", topic="t", payload=b"p", accepted_ms=NOW)
+    sent = FastSent(
+        connection_id=1,
+        position=Position(0, after + 2),
+        previous=after,
+        packet_id=40_000,
+        qos=QoS(1),
+        message=message,
+        sent_ms=NOW,
+    )
+    monkeypatch.setattr(to_events, "message_event", lambda record, *_, **__: read.append(record.offset))
+    records = host.run(host.event(sent), host.message(b"p"))
+    assert not read
+    rows = [row["transition"] for record in of(records, "ledger") for row in json.loads(record["value"])]
+    assert rows == ["accepted", "fast_sent"]
 
 
 def test_a_queued_message_that_no_record_can_carry_any_more_is_a_dead_letter() -> None:
