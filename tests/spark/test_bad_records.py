@@ -4,13 +4,18 @@ import json
 import random
 from contextlib import closing
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
+from pyspark.sql import SparkSession
 
 from state.events import ClientConnected, PubAckReceived
 from state.records.events import WAKE_UP_KEY, encode_event
 from state.records.settings import RecordLimits
+from streaming.engine.operator.cells import decode_source_record
+from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.query import source_records
 
 TOPIC = ("mqtt-topic", b"t")
 BAD_KEYS = [None, b"", b"\xff\xfe", b"\xed\xa0\x80", b"\xc0\x80", b"k" * 1_025]
@@ -102,3 +107,20 @@ def test_a_record_that_is_too_large_leaves_its_bytes_in_the_jvm(pipeline) -> Non
         assert f"offset {record.offset} in partition {record.partition} of {record.topic} has " in details
     receipts = [json.loads(record.value or b"") for record in pipeline.read(topics.receipts, 3)]
     assert [(receipt["client_id"], receipt["outcome"]) for receipt in receipts] == [("c", "invalid")] * 3
+
+
+def test_the_size_of_a_record_has_each_byte_of_its_headers_values(spark: SparkSession) -> None:
+    limits = RecordLimits(max_payload_bytes=1, max_headers_bytes=1, max_record_bytes=100)
+    settings = PipelineSettings(commands_partitions=1, limits=limits)
+    columns = (
+        "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, "
+        "headers array<struct<key: string, value: binary>>"
+    )
+    headers = [("é", b"\xff\x00\xc3"), ("b", None), ("b", b"")]
+    counted = len(b"k") + 3 * 16 + 3 + 3
+    rows = [(b"k", bytes(100 - counted + more), settings.topics.messages, 0, more, datetime.now(UTC), headers) for more in (0, 1)]
+    found = [
+        decode_source_record(bytes(row.record))
+        for row in source_records(spark.createDataFrame(rows, columns), settings).collect()
+    ]
+    assert [record.bytes_left_out for record in sorted(found, key=lambda record: record.offset)] == [0, 101]

@@ -14,6 +14,7 @@ from state.model import Message, Position, partition_and_generation
 from state.records import messages
 from state.records.events import completed, decode_events
 from state.records.record import accepted_at, position
+from state.records.routing import RECIPIENT_PREFIX
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
 from streaming.engine.operator.settings import PipelineSettings
 
@@ -44,8 +45,11 @@ def _read_message(record: SourceRecord, settings: PipelineSettings, now_ms: int)
 
 def message_event(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageEvent:
     """Reads a record of `inflight.messages`. `MessageRefused` names the breach of the contract."""
+    headers = record.headers
+    if record.recipient is not None:  # the record may still have the headers of its recipients (streaming/engine/query.py)
+        headers = tuple(header for header in headers if not header.key.startswith(RECIPIENT_PREFIX))
     return messages.message_event(
-        record.headers,
+        headers,
         record.value,
         accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
         default_message_id=position(settings.topics.messages, record.partition, record.offset),

@@ -61,6 +61,15 @@ def test_a_topic_is_all_that_a_message_needs() -> None:
     assert event == MessageSubmitted(message=message, explicit_id=False, position=Position(2, 7))
 
 
+def test_headers_of_recipients_are_none_of_a_message_that_names_several() -> None:
+    headers = ("recipient-a", b""), TOPIC, ("recipient-b", b"\x01"), ("x", b"1")
+    record = msgspec.structs.replace(message_record(*headers), recipient=b"")
+    (event,) = to_events(record, SETTINGS, now_ms=NOW)
+    assert isinstance(event, MessageSubmitted)
+    assert event.message.headers == (("x", b"1"),)
+    assert ("recipient-a", b"") in submitted(*headers).headers, "its key names the client"
+
+
 def test_a_tombstone_is_an_empty_payload() -> None:
     assert submitted(TOPIC, value=None).payload == b""
 
