@@ -1,6 +1,6 @@
 """Builds the commands for a message that leaves its session: a ledger row, its dead letters and its receipt.
 
-Every end of a message is built here. The engine counts ends by their receipts (streaming/engine/query.py).
+Every end of a message is built here. The engine counts ends by their receipts (streaming/engine/operator/reported_counts.py).
 """
 
 from collections.abc import Iterator

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 
 PROGRESS_FILE: Final = "progress.jsonl"
 MAX_FILE_BYTES: Final = 1_000_000
-OUTCOMES: Final = "outcomes"
-CLIENTS_QUARANTINED: Final = "clients_quarantined"
 RESENDS: Final = {"resent": "retry_interval", "replayed": "reconnect"}
-"""The names under which `counted` (streaming/engine/query.py) counts; resends by transition, with the reported trigger."""
+"""Transitions of messages that are sent again, with the reported trigger."""
 _WHOLE: Final = "triggerExecution"
 _log: Final = structlog.get_logger(__name__)
 _TAIL_BYTES: Final = 65_536
@@ -38,7 +36,8 @@ class BatchProgress(msgspec.Struct, frozen=True, kw_only=True):
         clients_updated, clients_removed: Sessions.
         state_bytes: The size of RocksDB's files, 0 where the state store does not report it.
         end_offsets: By topic and partition, the first offset that was not read.
-        outcomes: Receipts written, by outcome; empty where nothing counts them (streaming/engine/query.py).
+        outcomes: Receipts written since the report before, by outcome; empty where nothing counts them
+            (streaming/engine/operator/reported_counts.py).
         parts_ms: Parts of the micro-batch by Spark's names.
         resends: Messages that were sent again, by trigger; counted like `outcomes`.
         clients_quarantined: Sessions quarantined by this micro-batch (state/dead_letters/quarantine.py); counted like `outcomes`.
@@ -97,9 +96,6 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
     """
     operators: list[dict[str, Any]] = document.get("stateOperators") or []
     durations = document["durationMs"]
-    counts = dict(document.get("observedMetrics", {}).get(OUTCOMES) or {})
-    clients_quarantined = counts.pop(CLIENTS_QUARANTINED, 0)
-    resends = {told: counts.pop(transition, 0) for transition, told in RESENDS.items()}
     return BatchProgress(
         batch_id=document["batchId"],
         started=document["timestamp"],
@@ -117,9 +113,6 @@ def batch_progress(document: dict[str, Any]) -> BatchProgress:
             for source in document.get("sources", ())
             for topic, offsets in (source.get("endOffset") or {}).items()
         },
-        outcomes={outcome: count for outcome, count in counts.items() if count},
-        resends={told: count for told, count in resends.items() if count},
-        clients_quarantined=clients_quarantined,
     )
 
 

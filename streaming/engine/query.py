@@ -13,8 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.streaming.state import GroupStateTimeout
 
-from state.dead_letters.quarantine import ROW_VERSION
-from state.model import Outcome, numbered_partition
+from state.model import numbered_partition
 from state.records.events import WAKE_UP_KEY
 from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from streaming.engine.intake.newer_events import refused_if_newer
@@ -23,7 +22,6 @@ from streaming.engine.operator.session_operator import UNADDRESSED, Function, Se
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SINK_SCHEMA
 from streaming.engine.operator.state_row import STATE_SCHEMA
-from streaming.engine.progress import CLIENTS_QUARANTINED, OUTCOMES, RESENDS
 from streaming.engine.spark_options import SLOTS_OF_A_PROCESSOR
 
 QUERY_NAME: Final = "sessions"
@@ -135,30 +133,6 @@ def sessions(records: DataFrame, settings: PipelineSettings, function: Function 
             timeoutConf=GroupStateTimeout.NoTimeout,
         )
     )
-
-
-def counted(rows: DataFrame, settings: PipelineSettings) -> DataFrame:
-    """Returns the same rows, and lets Spark count in them what the micro-batch's progress reports (streaming/engine/progress.py).
-
-    Outcomes are counted by receipts, so with `engine.receipts` off there are none; resends by rows of the ledger, so with
-    `engine.ledger` off there are none.
-    """
-    topics, text = settings.topics, F.col("value").cast("string")
-    # Not parsed: within a value of the JSON, such as an id, the quotes would be escaped.
-    outcomes = F.when(F.col("topic") == topics.receipts, F.regexp_extract_all(text, F.lit('"outcome":"([^"]+)"'), F.lit(1)))
-    # The copy of a quarantined session is no MQTT message, so the header with the topic, its first one, is empty.
-    names = F.transform(F.col("headers"), lambda header: header["key"])
-    is_blob = F.array_contains(names, ROW_VERSION) & (F.get(F.col("headers"), F.lit(0))["value"] == F.lit(b""))
-    is_quarantine = F.when(F.col("topic") == topics.dead_letters, is_blob)
-    counts = []
-    for one in Outcome:
-        others = F.array_remove(F.col(OUTCOMES), one.value)
-        counts.append(F.coalesce(F.sum(F.size(F.col(OUTCOMES)) - F.size(others)), F.lit(0)).alias(one.value))
-    for transition in RESENDS:
-        found = F.when(F.col("topic") == topics.ledger, F.regexp_count(text, F.lit(f'"transition":"{transition}"')))
-        counts.append(F.coalesce(F.sum(found), F.lit(0)).alias(transition))
-    counts.append(F.count_if(F.coalesce(is_quarantine, F.lit(False))).alias(CLIENTS_QUARANTINED))
-    return rows.withColumn(OUTCOMES, outcomes).observe(OUTCOMES, *counts).drop(OUTCOMES)
 
 
 def sessions_writer(

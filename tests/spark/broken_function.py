@@ -9,6 +9,7 @@ from state.events import DeadlineReached
 from state.records.events import encode_event
 from state.session import Session
 from streaming.engine.operator.cells import Frames, cells_of, decode_source_record
+from streaming.engine.operator.reported_counts import CountsAccumulator, counts_of
 from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
@@ -23,12 +24,13 @@ class Broken:
     The stored blob of the client `damaged` is no session once a message is in it. Timers of the client `timer` raise an error.
     """
 
-    def __init__(self, settings: PipelineSettings) -> None:
+    def __init__(self, settings: PipelineSettings, counts: CountsAccumulator) -> None:
         self.settings = settings
+        self.counts = counts
         self.operator = SessionOperator(settings)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Broken, (self.settings,)
+        return Broken, (self.settings, self.counts)
 
     def __call__(self, key: tuple[str], frames: Frames, state: GroupState) -> Frames:
         pass_time, cells = Session._pass_time, list(cells_of(frames))
@@ -41,6 +43,7 @@ class Broken:
             Session._pass_time = pass_time  # type: ignore[method-assign]
         if key == ("damaged",) and state.exists and state.get[0] == STATE_ROW_VERSION and b"first" in state.get[-1]:
             state.update((*state.get[:-1], b"damaged"))
+        self.counts.add(counts_of(answer, self.settings.topics))
         return frames_of(answer)
 
 

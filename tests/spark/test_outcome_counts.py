@@ -1,41 +1,43 @@
-"""Outcomes counted on their way to Kafka, and a checkpoint that does not mind."""
+"""Outcomes counted by the tasks that write them, and a checkpoint that does not mind."""
 
 from collections import Counter
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
 from state.records.receipts import decode_receipts
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.reported_counts import ReportedCounts
 from streaming.engine.operator.reported_drops import Drops, ReportedDrops
-from streaming.engine.progress import ProgressReader
-from streaming.engine.query import counted
+from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
+
+
+def start_counting(pipeline: Pipeline) -> ReportedCounts:
+    counts = ReportedCounts(pipeline.spark.sparkContext)
+    pipeline.start(OperatorByBatch(BatchSettings(current=pipeline.settings), counts=counts.accumulator))
+    return counts
 
 
 @pytest.mark.servers
 def test_outcomes_are_counted_from_the_restart_on_that_asks_for_it(pipeline) -> None:
     topics = pipeline.settings.topics
-    query = pipeline.start()
+    pipeline.start()
     pipeline.connect("c", partition=1)
     pipeline.send_message("c", b"before", ("mqtt-qos", b"0"))
     pipeline.read(topics.receipts, 1)
     pipeline.await_batches(1)  # else the restart executes the receipt's micro-batch again, and counts it
-    assert all(not batch.outcomes for batch in ProgressReader(query).new())
     pipeline.stop()
 
-    reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
+    counts, found = start_counting(pipeline), Counter[str]()
     for number in range(3):
         pipeline.send_message("c", b"%d" % number, ("mqtt-qos", b"0"))
     pipeline.send_message("c", b"broken", ("mqtt-qos", b"7"))
     records = pipeline.read(topics.receipts, 5)
     assert len(records) == 5, "what is counted still arrives"
-    found: Counter[str] = Counter()
 
     def all_are_counted() -> bool:
-        for batch in reader.new():
-            found.update(batch.outcomes)
+        found.update(counts.pop())
         return found.total() >= 4
 
     wait_until(all_are_counted, "all outcomes are counted", check=pipeline.check)
@@ -64,15 +66,15 @@ def test_outcomes_of_receipts_in_one_record_are_counted_each(pipeline) -> None:
     topics = pipeline.settings.topics
     for number in range(3):
         pipeline.send_message("c", b"%d" % number, ("mqtt-qos", b"7"), ("message-id", b'"outcome":"sent"'))
-    reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
+    counts = start_counting(pipeline)
     (record,) = pipeline.read(topics.receipts, 1)
     assert len(decode_receipts(record.value or b"")) == 3
     pipeline.await_batches(2)
-    assert sum((Counter(batch.outcomes) for batch in reader.new()), Counter()) == {"invalid": 3}
+    assert counts.pop() == {"invalid": 3}
 
 
 def test_what_is_sent_again_is_counted_by_what_it_was_for(pipeline) -> None:
-    reader = ProgressReader(pipeline.start(then=partial(counted, settings=pipeline.settings)))
+    counts = start_counting(pipeline)
     pipeline.connect("c")
     for text in b"1", b'"transition":"replayed"':
         pipeline.send_message("c", text, ("mqtt-qos", b"1"), ("message-id", text))
@@ -80,7 +82,4 @@ def test_what_is_sent_again_is_counted_by_what_it_was_for(pipeline) -> None:
     pipeline.connect("c", connection_id=2)
     pipeline.publishes(4)
     pipeline.await_batches(2)
-    found: Counter[str] = Counter()
-    for batch in reader.new():
-        found.update(batch.resends)
-    assert found == {"reconnect": 2}
+    assert counts.pop() == {"replayed": 2}

@@ -1,7 +1,6 @@
 """Some clients have unusable sessions, in a real query: the other clients continue, and a repaired version restores them."""
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 
@@ -9,9 +8,8 @@ from state.commands import AcceptConnection, CloseConnection, GatewayCommand, Se
 from state.events import DropRequested, RestoreRequested
 from state.records.commands import decode_command_batch
 from state.settings import SessionSettings
+from streaming.engine.operator.reported_counts import CLIENTS_QUARANTINED, ReportedCounts
 from streaming.engine.operator.state_row import QUARANTINED_ROW_VERSION
-from streaming.engine.progress import ProgressReader
-from streaming.engine.query import counted
 from tests.spark.broken_function import Broken
 from tests.spark.conftest import Pipeline
 from tests.support.waiting import wait_until
@@ -36,8 +34,8 @@ def await_command(pipeline: Pipeline, client: str, connection_id: int, kind: typ
 def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.settings = replace(pipeline.settings, session=SessionSettings(retry_interval_ms=500))
-    query = pipeline.start(Broken(pipeline.settings), then=partial(counted, settings=pipeline.settings))
-    reader = ProgressReader(query)
+    counts = ReportedCounts(pipeline.spark.sparkContext)
+    pipeline.start(Broken(pipeline.settings, counts.accumulator))
     for client in ("good", "timer", "damaged"):
         pipeline.connect(client, connection_id=1)
         await_command(pipeline, client, 1, AcceptConnection)
@@ -65,7 +63,7 @@ def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeli
         check=pipeline.check,
     )
     pipeline.await_batches(2)
-    assert sum(batch.clients_quarantined for batch in reader.new()) == 2
+    assert counts.pop()[CLIENTS_QUARANTINED] == 2
     pipeline.stop()
     rows = pipeline.spark.read.format("statestore").load(str(pipeline.checkpoint)).collect()
     versions = {row["key"][0]: row["value"]["groupState"]["version"] for row in rows}

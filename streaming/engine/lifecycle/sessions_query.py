@@ -25,6 +25,7 @@ from streaming.engine.kafka_access import end_offsets, write_records, write_wake
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.reported_backlogs import ReportedBacklogs
+from streaming.engine.operator.reported_counts import CLIENTS_QUARANTINED, Counts, ReportedCounts
 from streaming.engine.operator.reported_deadlines import ReportedDeadlines
 from streaming.engine.operator.reported_drops import Drops, ReportedDrops
 from streaming.engine.operator.settings import PipelineSettings
@@ -33,8 +34,8 @@ from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery
 from streaming.engine.pacing.session_timers import SessionTimers
 from streaming.engine.pacing.wake_ups import Urgency
-from streaming.engine.progress import BatchProgress, ProgressReader
-from streaming.engine.query import counted, read_records, sessions, sessions_writer
+from streaming.engine.progress import RESENDS, BatchProgress, ProgressReader
+from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.settings import OFF
 from streaming.spark_internals.checkpoint import CheckpointFiles, LoggedOffsets, Offsets, newest_batch_ms, parse_offsets
 from streaming.spark_internals.lean_worker import why_off
@@ -90,6 +91,7 @@ class SessionsQuery:
         self._deadlines = ReportedDeadlines(spark.sparkContext)
         self._drops = ReportedDrops(spark.sparkContext)
         self._backlogs = ReportedBacklogs(spark.sparkContext)
+        self._counts = ReportedCounts(spark.sparkContext)
         self._timers = SessionTimers.of(settings, spark, self._clock.now_ms, hurry=hurry)
         kafka, self._bounds = settings.kafka, batch_bounds(settings)
         records = WaitingRecords(kafka.client_options(), max_bytes=self._bounds.max_bytes)
@@ -118,7 +120,7 @@ class SessionsQuery:
         self._has_run |= bool(batches)
         batches, self._unreported = self._unreported + batches, []
         if batches:
-            batches[-1] = with_drops(batches[-1], self._drops.pop())
+            batches[-1] = with_counts(with_drops(batches[-1], self._drops.pop()), self._counts.pop())
             if backlog_bytes := self._backlogs.total_bytes():
                 batches = [msgspec.structs.replace(batch, backlog_bytes=backlog_bytes) for batch in batches]
         return batches
@@ -182,6 +184,7 @@ class SessionsQuery:
             self._deadlines,
             self._drops,
             self._backlogs,
+            self._counts,
             trigger_interval_ms=_DAY_MS if is_shortened else settings.engine.trigger_interval_ms,
         )
         self._reader = ProgressReader(self._query)
@@ -240,6 +243,7 @@ def start_sessions(
     deadlines: ReportedDeadlines | None = None,
     drops: ReportedDrops | None = None,
     backlogs: ReportedBacklogs | None = None,
+    counts: ReportedCounts | None = None,
     *,
     trigger_interval_ms: int | None = None,
 ) -> StreamingQuery:
@@ -250,6 +254,7 @@ def start_sessions(
         deadlines: Gets the deadlines of the sessions; None = nobody asks for them.
         drops: Gets what sessions drop; None = nobody asks for it.
         backlogs: Gets the large queues of sessions; None = nobody asks for them.
+        counts: Gets the counts of what sessions write, if the engine has metrics; None = nobody asks for them.
         trigger_interval_ms: None = as configured.
     """
     pipeline = in_force.current
@@ -268,10 +273,10 @@ def start_sessions(
         None if deadlines is None else deadlines.accumulator,
         None if drops is None else drops.accumulator,
         None if backlogs is None else backlogs.accumulator,
+        None if counts is None or settings.metrics.engine_port == OFF else counts.accumulator,
     )
-    rows = sessions(records, pipeline, operator)
     return sessions_writer(
-        rows if settings.metrics.engine_port == OFF else counted(rows, pipeline),
+        sessions(records, pipeline, operator),
         pipeline,
         kafka_options=kafka_options,
         checkpoint_location=settings.sessions_checkpoint,
@@ -286,6 +291,16 @@ def with_drops(batch: BatchProgress, drops: Drops) -> BatchProgress:
     return msgspec.structs.replace(
         batch, dropped_connected=dict(drops.connected), dropped_offline=dict(drops.offline), dropped_for=drops.clients
     )
+
+
+def with_counts(batch: BatchProgress, counts: Counts) -> BatchProgress:
+    """Returns the report of the micro-batch with the counts of what its sessions have written."""
+    if not counts:
+        return batch
+    outcomes = dict(counts)
+    clients_quarantined = outcomes.pop(CLIENTS_QUARANTINED, 0)
+    resends = {told: count for transition, told in RESENDS.items() if (count := outcomes.pop(transition, 0))}
+    return msgspec.structs.replace(batch, outcomes=outcomes, resends=resends, clients_quarantined=clients_quarantined)
 
 
 def log_worker_path(pipeline: PipelineSettings) -> None:

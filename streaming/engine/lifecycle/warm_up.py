@@ -20,7 +20,7 @@ from streaming.config.settings import Settings
 from streaming.engine.kafka_access import Partitions
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.settings import PipelineSettings
-from streaming.engine.query import counted, read_records, sessions, sessions_writer
+from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.temporary_files import temporary_directory
 from streaming.spark_internals.query_progress import new_reports
 
@@ -63,7 +63,7 @@ def _run(spark: SparkSession, settings: Settings, pipeline: PipelineSettings, pa
     operator = OperatorByBatch(BatchSettings(current=pipeline))
     rows = sessions(records.unionByName(_made_up(spark, records, pipeline)), pipeline, operator)
     query = sessions_writer(
-        counted(rows, pipeline).where(F.col("topic") == ""),
+        rows.where(F.col("topic") == ""),
         pipeline,
         kafka_options=kafka_options,
         checkpoint_location=directory,

@@ -14,6 +14,7 @@ from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.cells import Frames
 from streaming.engine.operator.reported_backlogs import BacklogsAccumulator
+from streaming.engine.operator.reported_counts import CountsAccumulator
 from streaming.engine.operator.reported_deadlines import Reports
 from streaming.engine.operator.reported_drops import DropsAccumulator
 from streaming.engine.operator.session_operator import TaskOperator, operator_in_worker
@@ -48,6 +49,7 @@ class OperatorByBatch:
         deadlines: Gets those of the called sessions; None = nobody asks for them.
         drops: Gets what these sessions drop; None = nobody asks for it.
         backlogs: Gets the large queues of these sessions; None = nobody asks for them.
+        counts: Gets the counts of what these sessions write; None = nobody asks for them.
     """
 
     def __init__(
@@ -56,8 +58,9 @@ class OperatorByBatch:
         deadlines: Accumulator[Reports] | None = None,
         drops: DropsAccumulator | None = None,
         backlogs: BacklogsAccumulator | None = None,
+        counts: CountsAccumulator | None = None,
     ) -> None:
-        self._arguments = settings, deadlines, drops, backlogs
+        self._arguments = settings, deadlines, drops, backlogs, counts
 
     def __reduce__(self) -> tuple[Callable[..., TaskOperator], tuple[object, ...]]:
         return operator_of_task, self._arguments
@@ -71,10 +74,11 @@ def operator_of_task(
     deadlines: Accumulator[Reports] | None = None,
     drops: DropsAccumulator | None = None,
     backlogs: BacklogsAccumulator | None = None,
+    counts: CountsAccumulator | None = None,
 ) -> TaskOperator:
     """Makes the operator of the current task. Raises RuntimeError outside of a task of a streaming query."""
     context = TaskContext.get()
     batch_id = None if context is None else context.getLocalProperty(BATCH_ID)
     if batch_id is None:
         raise RuntimeError(f"Spark does not say which micro-batch this is: the task has no {BATCH_ID}")
-    return operator_in_worker(settings.of(int(batch_id)), deadlines, drops, backlogs)
+    return operator_in_worker(settings.of(int(batch_id)), deadlines, drops, backlogs, counts)

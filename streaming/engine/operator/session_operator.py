@@ -18,7 +18,7 @@ import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import lru_cache
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.state import GroupState
@@ -49,6 +49,7 @@ from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, MESSAGES, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
 from streaming.engine.operator.reported_backlogs import BacklogsAccumulator, backlog_of
+from streaming.engine.operator.reported_counts import CountsAccumulator, counts_of
 from streaming.engine.operator.reported_deadlines import Reports, report_of
 from streaming.engine.operator.reported_drops import Drops, DropsAccumulator, drops_of
 from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
@@ -81,8 +82,6 @@ _YOUNG_OBJECTS: Final = 200_000
 
 Function: TypeAlias = Callable[[tuple[str], Frames, GroupState], Frames]
 
-T = TypeVar("T")
-
 _Cause: TypeAlias = tuple[SourceRecord, EventFromLog | QuarantineRequest | MessageArrived]
 _Outcome: TypeAlias = tuple[StateRow | None, list[SinkRecord]]
 """The row to store, None to store nothing, and the output."""
@@ -94,6 +93,7 @@ class SessionOperator:
     def __init__(self, settings: PipelineSettings) -> None:
         self._settings = settings
         self._settings_of = SettingsOfClients(settings).of
+        self.topics = settings.topics
         self.drops: Drops | None = None
         """Messages dropped in the last activation; None = it has dropped nothing."""
         self.backlog_bytes: int | None = None
@@ -292,6 +292,7 @@ class TaskOperator:
         deadlines: Gets those of the called sessions; None = nobody asks for them.
         drops: Gets what these sessions drop; None = nobody asks for it.
         backlogs: Gets the large queues of these sessions; None = nobody asks for them.
+        counts: Gets the counts of what these sessions write; None = nobody asks for them.
     """
 
     def __init__(
@@ -300,27 +301,29 @@ class TaskOperator:
         deadlines: Accumulator[Reports] | None = None,
         drops: DropsAccumulator | None = None,
         backlogs: BacklogsAccumulator | None = None,
+        counts: CountsAccumulator | None = None,
     ) -> None:
         self.operator = operator
         self._deadlines = deadlines
         self._drops = drops
         self._backlogs = backlogs
+        self._counts = counts
 
     def __call__(self, key: tuple[str, ...], frames: Frames, state: GroupState) -> Frames:
-        return self._reporting(self.operator(key, frames, state), key, state)
+        return frames_of(self.activate(key, cells_of(frames), state))
 
     def activate(self, key: tuple[str, ...], cells: Iterable[bytes], state: GroupState) -> list[SinkRecord]:
-        return self._reporting(self.operator.activate(key, cells, state), key, state)
-
-    def _reporting(self, output: T, key: tuple[str, ...], state: GroupState) -> T:
-        """Returns the output of a call that has stored the session."""
+        """Does an activation, and reports it."""
         (client_id,) = key
+        output = self.operator.activate(key, cells, state)
         if self._deadlines is not None and client_id != UNADDRESSED:
             self._deadlines.add({client_id: report_of(StateRow(*state.get) if state.exists else None)})
         if self._drops is not None and self.operator.drops is not None:
             self._drops.add(self.operator.drops)
         if self._backlogs is not None and self.operator.backlog_bytes is not None:
             self._backlogs.add({client_id: self.operator.backlog_bytes})
+        if self._counts is not None:
+            self._counts.add(counts_of(output, self.operator.topics))
         return output
 
 
@@ -329,13 +332,14 @@ def operator_in_worker(
     deadlines: Accumulator[Reports] | None = None,
     drops: DropsAccumulator | None = None,
     backlogs: BacklogsAccumulator | None = None,
+    counts: CountsAccumulator | None = None,
 ) -> TaskOperator:
     """Makes the operator of one task.
 
     Args:
-        deadlines, drops, backlogs: See TaskOperator.
+        deadlines, drops, backlogs, counts: See TaskOperator.
     """
-    operator = TaskOperator(_operator_of_process(settings), deadlines, drops, backlogs)
+    operator = TaskOperator(_operator_of_process(settings), deadlines, drops, backlogs, counts)
     if settings.lean_worker:
         use_lean_worker(operator.activate, value_column=RECORD_COLUMN, row_format=SinkRows())
     return operator

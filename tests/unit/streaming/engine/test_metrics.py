@@ -1,9 +1,12 @@
+from collections import Counter
 from typing import Any
 
 from prometheus_client import CollectorRegistry, generate_latest
 
 from streaming.engine.leases.keeper import LeaseReport
+from streaming.engine.lifecycle.sessions_query import with_counts
 from streaming.engine.metrics import EngineCollector
+from streaming.engine.operator.reported_counts import CLIENTS_QUARANTINED
 from streaming.engine.progress import BatchProgress, batch_progress
 from tests.support.metrics import full_engine
 
@@ -98,7 +101,7 @@ def test_session_metrics_are_those_of_the_last_collection() -> None:
 
 def test_what_a_micro_batch_has_counted_is_in_its_progress() -> None:
     document: dict[str, Any] = {"batchId": 1, "timestamp": "", "durationMs": {}}
-    assert batch_progress(document).outcomes == {}
-    document["observedMetrics"] = {"outcomes": {"delivered": 3, "expired": 0, "resent": 2, "replayed": 0}}
-    assert batch_progress(document).outcomes == {"delivered": 3}
-    assert batch_progress(document).resends == {"retry_interval": 2}
+    batch = batch_progress(document)
+    assert with_counts(batch, Counter()) == batch
+    counted = with_counts(batch, Counter({"delivered": 3, "resent": 2, CLIENTS_QUARANTINED: 1}))
+    assert (counted.outcomes, counted.resends, counted.clients_quarantined) == ({"delivered": 3}, {"retry_interval": 2}, 1)

@@ -1,5 +1,6 @@
 """SessionsQuery with a query that fails: it is started again if a record that Spark cannot read was the reason, else it ends."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -82,6 +83,7 @@ class World:
             "ProgressReader": lambda query: query,
             "ReportedDeadlines": lambda _: SimpleNamespace(pop=None),
             "ReportedDrops": lambda _: SimpleNamespace(pop=Drops),
+            "ReportedCounts": lambda _: SimpleNamespace(pop=Counter),
             "ReportedBacklogs": lambda _: SimpleNamespace(total_bytes=lambda: self.backlog_bytes, forget=self.forget),
             "start_sessions": self.start,
             "write_wake_up": self.write_wake_up,
