@@ -134,6 +134,12 @@ def completed(
         timestamp_ms: Its timestamp, which may be later than the time of the micro-batch.
     """
     match event:
+        case FastSent(message=message):
+            taken_ms = accepted_at(message.accepted_ms, now_ms=accepted_ms)
+            expires_at_ms = None if message.expiration_ms is None else taken_ms + message.expiration_ms
+            if (message.accepted_ms, message.expires_at_ms) != (taken_ms, expires_at_ms):
+                message = msgspec.structs.replace(message, accepted_ms=taken_ms, expires_at_ms=expires_at_ms)
+            return msgspec.structs.replace(event, message=message, logged_ms=accepted_ms)
         case PubAckReceived() | PubRecReceived() | PubCompReceived() | PubRelReceived():
             return msgspec.structs.replace(event, logged_ms=accepted_ms)
         case ClientConnected(expired=expired):
@@ -146,11 +152,6 @@ def completed(
             return msgspec.structs.replace(event, since_ms=accepted_ms)
         case PublishReceived():
             return msgspec.structs.replace(event, publication_id=position(topic, partition, offset))
-        case FastSent(message=message):
-            taken_ms = accepted_at(message.accepted_ms, now_ms=accepted_ms)
-            expires_at_ms = None if message.expiration_ms is None else taken_ms + message.expiration_ms
-            message = msgspec.structs.replace(message, accepted_ms=taken_ms, expires_at_ms=expires_at_ms)
-            return msgspec.structs.replace(event, message=message, logged_ms=accepted_ms)
         case _:
             return event
 

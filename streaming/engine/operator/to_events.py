@@ -25,7 +25,8 @@ def to_events(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) 
         return (_read_message(record, settings, now_ms),)
     if record.bytes_left_out:
         raise UnreadableRecord(fault_of_record(record, settings))
-    return [_completed(event, record, settings, now_ms) for event in decode_events(record.value or b"")]
+    accepted_ms = accepted_at(record.timestamp_ms, now_ms=now_ms)
+    return [_completed(event, record, settings, accepted_ms) for event in decode_events(record.value or b"")]
 
 
 def message_arrived(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> MessageArrived:
@@ -93,7 +94,7 @@ def source_topic(record: SourceRecord, settings: PipelineSettings) -> str:
     return settings.topics.events if record.source == EVENTS else settings.topics.messages
 
 
-def _completed(event: LoggedEvent, record: SourceRecord, settings: PipelineSettings, now_ms: int) -> LoggedEvent:
+def _completed(event: LoggedEvent, record: SourceRecord, settings: PipelineSettings, accepted_ms: int) -> LoggedEvent:
     if isinstance(event, ClientConnected) and not 0 <= event.commands_partition < settings.commands_partitions:
         raise UnreadableRecord(
             f"the gateway names partition {event.commands_partition} of {settings.topics.commands}, which had "
@@ -104,6 +105,6 @@ def _completed(event: LoggedEvent, record: SourceRecord, settings: PipelineSetti
         topic=settings.topics.events,
         partition=record.partition,
         offset=record.offset,
-        accepted_ms=accepted_at(record.timestamp_ms, now_ms=now_ms),
+        accepted_ms=accepted_ms,
         timestamp_ms=record.timestamp_ms,
     )
