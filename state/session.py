@@ -265,7 +265,15 @@ class Session:
     # --- 1: events ----------------------------------------------------------------------------------------------------------
 
     def _apply(self, event: Event | MessageArrived, activation: Activation) -> None:
-        match event:
+        match event:  # the most frequent kinds come first
+            case FastSent():
+                if self.accepts_fast_sent(event):
+                    adoption.adopt(self.outbound, event, self._current_connection(event.connection_id), activation)
+            case PubAckReceived() | PubRecReceived() | PubCompReceived():  # valid from an earlier connection, too
+                if (connection := self._current_connection(event.connection_id)) is not None:
+                    self._apply_to_connection(connection, event, activation)
+                elif self._is_of_this_session(event.connection_id):
+                    acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
             case MessageArrived():
                 if not grants.was_adopted(self.outbound, event.position, activation):
                     self._apply_message(event.read(), activation)
@@ -289,22 +297,14 @@ class Session:
                 # The client was answered as soon as the event was in the log, so it counts after the connection's end too.
                 if self._is_of_this_session(event.connection_id):
                     self._apply_to_session(event, activation)
-            # An event of an earlier connection may come late. Its acknowledgements are valid. The end of that connection matters
-            # only if the session waits for the confirmation that it is over, or if the client died on a message.
-            case PubAckReceived() | PubRecReceived() | PubCompReceived():
-                if (connection := self._current_connection(event.connection_id)) is not None:
-                    self._apply_to_connection(connection, event, activation)
-                elif self._is_of_this_session(event.connection_id):
-                    acknowledgements.acknowledge_late(self.outbound, event, self.connection, activation)
+            # The end of an earlier connection may come late. It matters only if the session waits for the confirmation that it is
+            # over, or if the client died on a message.
             case ClientDisconnected() | ConnectionLost():
                 if (connection := self._current_connection(event.connection_id)) is not None:
                     self._apply_to_connection(connection, event, activation)
                 else:
                     self._confirm_close(event, activation)
                 retransmission.count_crash(self.outbound, event.connection_id, event.unanswered)
-            case FastSent():
-                if self.accepts_fast_sent(event):
-                    adoption.adopt(self.outbound, event, self._current_connection(event.connection_id), activation)
             case FastPathClosed():
                 if (connection := self._current_connection(event.connection_id)) is not None:
                     grants.closed(connection, activation)
