@@ -2,7 +2,8 @@
 
 Steps of an activation, in this order:
 1. read the records of the group, all of them, sorted by (source, partition, offset);
-2. make events of them; unreadable ones are refused (state/dead_letters/refused_record.py);
+2. make events of them; unreadable ones are refused (state/dead_letters/refused_record.py). The content of a message is read in
+   step 4, unless the session has it from a gateway;
 3. decode the session, or begin one;
 4. let it handle the events in one activation; a call because of its deadline alone is `DeadlineReached`;
 5. store the session, or forget it when it is empty, and report its next deadline and a large queue to the driver;
