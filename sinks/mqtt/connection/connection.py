@@ -14,8 +14,9 @@ Theory of operation
 4. With Clean Start nothing old is owed to the device. So CONNACK does not wait for the engine but for Kafka's confirmation of the
    CONNECT, which comes after the login. The content of CONNACK is known from the configuration. With routing nothing is written
    before an empty list of subscriptions is confirmed, too. The device is served from then on, because its session is empty, and
-   the engine reads the records that this makes behind the CONNECT. QoS 2 waits for `AcceptConnection`, and so does all behind it:
-   if the engine refuses the CONNECT, the device may repeat the publication to another session, which would hand it on again.
+   the engine reads the records that this makes behind the CONNECT. If the session may outlive the connection, QoS 2 waits for
+   `AcceptConnection`, and so does all behind it: if the engine refuses the CONNECT, the device may repeat the publication to
+   another session, which would hand it on again.
    Everything waits if connections are not numbered by the brokers' clock: a CONNECT could be refused that is the latest one,
    and with it a subscription that was acknowledged. An engine that has other settings ends the connection. Everything waits, too,
    while a will of an earlier connection may come: the session accepts the connection when that is in the log.
@@ -642,9 +643,10 @@ class WireConnection:
     @property
     def _next_waits_for_session(self) -> bool:
         """Returns True if only a session that has accepted the connection can deal with the next packet."""
-        if self._handshake.claim is Claim.RESUMED:
-            return self._frames.size_bytes > 0 and not self._frames.is_publication_next
-        return self._frames.is_qos2_next
+        handshake, frames = self._handshake, self._frames
+        if handshake.claim is Claim.RESUMED:
+            return frames.size_bytes > 0 and not frames.is_publication_next
+        return frames.is_qos2_next and not handshake.is_session_of_connection
 
     def _on_disconnect(self, disconnect: Disconnect) -> None:
         if disconnect.session_expiry_interval_s and self._handshake.connect.session_expiry_interval_s == 0:

@@ -405,6 +405,11 @@ class Handshake:
         return self._settings.session_of(self.registration.client_id).granted_session_expiry_s(asked_s)
 
     @property
+    def is_session_of_connection(self) -> bool:
+        """The session begins and ends with the connection, so that no later connection can repeat a publication to it."""
+        return self.connect.clean_start and not self._granted_expiry_s
+
+    @property
     def looks_up(self) -> bool:
         """The tables are asked what the device need not wait for the session for: CONNACK, and with Clean Start to be served.
 

@@ -13,7 +13,15 @@ from sinks.mqtt.connection.handshake import V5, V311, connected_event, expected_
 from sinks.mqtt.connection.phases import Phase
 from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection, CloseConnection, SendPublish
-from state.events import ClientConnected, ClientDisconnected, ConnectionLost, PublishReceived, PubRelReceived, Subscribed
+from state.events import (
+    ClientConnected,
+    ClientDisconnected,
+    ConnectionLost,
+    PublishAccepted,
+    PublishReceived,
+    PubRelReceived,
+    Subscribed,
+)
 from state.model import QoS, Subscription
 from state.records.subscriptions import decode_subscriptions
 from state.session import Session
@@ -28,13 +36,18 @@ DISCONNECT = b"\xe0\x00"
 SUBSCRIBE, SUBACK = packet(0x82, b"\x00\x09", text("news") + b"\x01"), bytes.fromhex("9003000901")
 SERVER_BUSY = bytes.fromhex("e00189")
 REGISTRATION = Registration(77, "c1", 3, "lease-1")
+KEPT_10_S = b"\x11" + (10).to_bytes(4, "big")
 ROUTED: dict[str, Any] = {"routing": RoutingSettings(enabled=True), "session": SessionSettings(routing=True)}
 
 
-def answered(level: int = 4, *others: bytes, keep_alive_s: int = 10, **settings: Any) -> Harness:
+def qos2(*, dup: bool = False, v5: bytes | None = None) -> bytes:
+    return publish("t", b"p", first_byte=0x34 | dup << 3, packet_id=5, v5=v5)
+
+
+def answered(level: int = 4, *others: bytes, keep_alive_s: int = 10, properties: bytes = b"", **settings: Any) -> Harness:
     """Returns a device that has CONNACK, and sends other packets with CONNECT."""
     harness = Harness(serves_at_once=True, **settings)
-    harness.send(connect(level=level, flags=CLEAN, keep_alive_s=keep_alive_s), *others)
+    harness.send(connect(level=level, flags=CLEAN, keep_alive_s=keep_alive_s, properties=properties), *others)
     assert harness.connection.phase is Phase.ANSWERED
     return harness
 
@@ -77,14 +90,37 @@ def test_packets_that_came_with_connect_are_answered_behind_connack() -> None:
     assert harness.send(connect(flags=CLEAN), SUBSCRIBE, PINGREQ) == CONNACK + PINGRESP + SUBACK
 
 
-@pytest.mark.parametrize("first", [publish("t", first_byte=0x34, packet_id=5), ack(0x62, 5)], ids=["PUBLISH", "PUBREL"])
-def test_qos_2_and_all_behind_it_wait_for_the_engine(first: bytes) -> None:
-    """If the engine refuses the CONNECT, the device may repeat the publication to another session."""
-    harness = served()
+@pytest.mark.parametrize("first", [qos2(v5=b""), ack(0x62, 5)], ids=["PUBLISH", "PUBREL"])
+def test_qos_2_of_a_session_that_is_kept_waits_for_the_engine(first: bytes) -> None:
+    """If the engine refuses the CONNECT, the device may repeat the publication to another session. All behind it waits, too."""
+    harness = served(5, properties=KEPT_10_S)
     assert harness.send(first, PINGREQ) == b""
     assert [type(event) for event in harness.events] == [ClientConnected]
     assert PINGRESP in accept(harness)
     assert isinstance(harness.events[-1], PublishReceived | PubRelReceived)
+
+
+@pytest.mark.parametrize("properties", [{}, {"max_session_expiry_interval_s": 0}], ids=["CONNECT", "settings"])
+def test_qos_2_of_a_session_that_ends_with_its_connection_is_served(properties: dict[str, int]) -> None:
+    """No later connection can resume the session, and repeat the publication to it."""
+    session = SessionSettings(routing=True, **properties)
+    settings = {**ROUTED, "session": session, "tables": Sessions(has=False)}
+    harness = served(5, properties=KEPT_10_S if properties else b"", **settings)
+    assert harness.send(qos2(v5=b""), PINGREQ) == PINGRESP + ack(0x50, 5)
+    assert isinstance(harness.events[-1], PublishAccepted)
+    assert [append.value for append in harness.uplink] == [b"p"]
+    assert harness.send(ack(0x62, 5)) == ack(0x70, 5)
+    assert accept(harness) == b""
+    assert harness.send(ack(0x62, 5)) == bytes.fromhex("7003000592"), "its packet id is free"
+
+
+def test_a_repetition_of_qos_2_is_recognized_before_the_engines_answer() -> None:
+    harness = served(**ROUTED, tables=Sessions(has=False))
+    assert harness.send(qos2(), qos2(dup=True)) == ack(0x50, 5) * 2
+    assert len(harness.uplink) == 1
+    assert accept(harness) == b""
+    assert harness.send(qos2(dup=True)) == ack(0x50, 5)
+    assert len(harness.uplink) == 1
 
 
 def test_with_routing_the_first_list_is_behind_the_empty_one() -> None:
@@ -184,8 +220,8 @@ def test_a_lost_socket_ends_it_at_once_unless_something_waits() -> None:
     harness = served()
     harness.feed("peer_closed")
     harness.last(ConnectionLost)
-    other = served()
-    other.send(publish("t", first_byte=0x34, packet_id=5))
+    other = served(5, properties=KEPT_10_S)
+    other.send(qos2(v5=b""))
     other.feed("peer_closed")
     assert not other.connection.is_closed
     accept(other)
@@ -193,10 +229,11 @@ def test_a_lost_socket_ends_it_at_once_unless_something_waits() -> None:
 
 
 def test_what_waits_for_the_engine_is_bounded() -> None:
-    harness = served()
-    assert harness.send(publish("t", bytes(1_000), first_byte=0x34, packet_id=5)) == b""
+    harness = served(5, properties=KEPT_10_S)
+    assert harness.send(publish("t", bytes(1_000), first_byte=0x34, packet_id=5, v5=b"")) == b""
     assert harness.wants_data
-    harness.send(*(publish("t", bytes(100_000)) for _ in range(1 + harness.connection.settings.max_packet_size_bytes // 100_000)))
+    too_many = 1 + harness.connection.settings.max_packet_size_bytes // 100_000
+    harness.send(*(publish("t", bytes(100_000), v5=b"") for _ in range(too_many)))
     assert not harness.wants_data
     accept(harness)
     harness.pass_ms(1_000)
