@@ -46,7 +46,7 @@ _WHERE: Final = {
     ReasonCode.PACKET_ID_IN_USE: "PUBREC of a device",
     ReasonCode.PACKET_ID_NOT_FOUND: "PUBREL and PUBCOMP for an unknown packet id",
     ReasonCode.RECEIVE_MAXIMUM_EXCEEDED: "DISCONNECT: more publications in flight than CONNACK allows",
-    ReasonCode.TOPIC_ALIAS_INVALID: "DISCONNECT: a topic alias of 0, unknown, or above the maximum",
+    ReasonCode.TOPIC_ALIAS_INVALID: "DISCONNECT: a topic alias of 0, or above the maximum",
     ReasonCode.PACKET_TOO_LARGE: "a packet larger than `gateway.max_packet_size_bytes`; Kafka refuses the record",
     ReasonCode.MESSAGE_RATE_TOO_HIGH: "DISCONNECT of a broker, with the bridge: it waits",
     ReasonCode.QUOTA_EXCEEDED: "a limit of the gateway (PUBACK, PUBREC, SUBACK, CONNACK); of a device: it backs off and gets the message again",

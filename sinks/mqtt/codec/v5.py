@@ -44,6 +44,7 @@ _QOS: Final = tuple(QoS)
 _LIBRARY_QOS: Final = (mqtt5.QoS.AT_MOST_ONCE, mqtt5.QoS.AT_LEAST_ONCE, mqtt5.QoS.EXACTLY_ONCE)
 # Only the text of the library's ValueError tells these errors, which MQTT 5 calls protocol errors, not malformed packets.
 _PROTOCOL_ERRORS: Final = ("Duplicate value for unique property", "must be != 0", "Topic alias must be set", "Invalid boolean")
+_NO_ALIAS: Final = "Topic alias must be != 0"
 _CLIENT_DISCONNECT_CODES: Final = frozenset((0x00, 0x04, 0x80, 0x81, 0x82, 0x83, 0x90, 0x93, 0x94, 0x95, 0x96, 0x97, 0x98, 0x99))
 
 
@@ -67,6 +68,8 @@ def decode(packet: bytes, body_start: int) -> ClientPacket:
     except (ValueError, IndexError, OverflowError) as error:
         text = str(error)
         code = ReasonCode.PROTOCOL_ERROR if any(known in text for known in _PROTOCOL_ERRORS) else ReasonCode.MALFORMED_PACKET
+        if _NO_ALIAS in text:
+            code = ReasonCode.TOPIC_ALIAS_INVALID  # [MQTT-3.3.2-8]
         raise ProtocolViolation(f"the packet cannot be read: {text}", reason_code=code) from error
     except BaseException as error:
         # A panic of the library is a BaseException that it does not export. It must end only this connection.

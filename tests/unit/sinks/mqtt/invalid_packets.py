@@ -86,7 +86,7 @@ V5: dict[str, tuple[bytes, ReasonCode]] = {
     "topic with U+0000": (publish("a\0", v5=b""), MALFORMED),
     "topic not UTF-8": (publish(b"\xc3\x28", v5=b""), MALFORMED),
     "empty topic without alias": (publish("", v5=b""), PROTOCOL_ERROR),
-    "topic alias 0": (publish("a", v5=b"\x23\x00\x00"), PROTOCOL_ERROR),
+    "topic alias 0": (publish("a", v5=b"\x23\x00\x00"), ReasonCode.TOPIC_ALIAS_INVALID),
     "packet id 0": (publish("a", first_byte=0x32, packet_id=0, v5=b""), PROTOCOL_ERROR),
     "payload format 2": (publish("a", v5=b"\x01\x02"), PROTOCOL_ERROR),
     "payload format twice": (publish("a", v5=b"\x01\x01\x01\x01"), PROTOCOL_ERROR),
