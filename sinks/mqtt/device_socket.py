@@ -12,7 +12,7 @@ from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.arrival import Arrival, arrival_of
 from sinks.mqtt.connection.append_queue import Append
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Effects, LogIn, LookForLater, LookUp, Register, Registration, Request
+from sinks.mqtt.connection.effects import Effects, LogIn, LookForLater, LookUp, Register, Registration, Request, TakeOver
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.connection_counts import ConnectionSlot
@@ -73,6 +73,8 @@ class DeviceSocket(asyncio.Protocol):
     _slot: ConnectionSlot | None = None
     client_id: ClientId = ""
     connection: WireConnection = field(init=False)
+    earlier: "DeviceSocket | None" = None
+    """The client's connection before this one, at the same gateway; None = there is none, or it was taken over."""
     _transport: asyncio.Transport | None = None
     _timer: asyncio.TimerHandle | None = None
     _timer_ms: int = 0
@@ -263,9 +265,18 @@ class DeviceSocket(asyncio.Protocol):
             self._host.look_up(self.connection.client_id, self.looked_up)
         elif isinstance(request, LookForLater):
             self._host.look_for_later(self)
+        elif isinstance(request, TakeOver):
+            self._take_over()
         else:
             self._host.limits.connects.announced(self.connection.connection_id)
             self._host.announced(self)
+
+    def _take_over(self) -> None:
+        socket, self.earlier = self.earlier, None
+        while socket is not None:
+            before, socket.earlier = socket.earlier, None
+            socket.feed(socket.connection.taken_over)
+            socket = before
 
     def _register(self, request: Register) -> None:
         """Registers a CONNECT, unless it is outdated: its device may have connected elsewhere since."""

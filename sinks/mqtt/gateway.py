@@ -244,6 +244,7 @@ class Gateway(CommandHost[DeviceSocket]):
         newest = self._by_client.get(connection.client_id)
         if newest is None or newest.connection.connection_id < connection.connection_id:
             self._by_client[connection.client_id] = socket
+            socket.earlier = newest
 
     def append_all(self, socket: DeviceSocket, appends: list[Append]) -> None:
         """Hands records of a connection to Kafka, in their order."""
@@ -324,6 +325,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self.connections.pop(connection.connection_id, None)
         if self._by_client.get(connection.client_id) is socket:
             del self._by_client[connection.client_id]
+        socket.earlier = None
         self._check_drained()
 
     def closed(self, socket: DeviceSocket) -> None:

@@ -47,6 +47,7 @@ from sinks.mqtt.connection.effects import (
     ANNOUNCE,
     LOOK_FOR_LATER,
     LOOK_UP,
+    TAKE_OVER,
     Effects,
     LogIn,
     Register,
@@ -414,6 +415,20 @@ class WireConnection:
         self._ending.is_told |= taken_over or command.newest_connection_id > 0 or self.phase not in OPEN
         self._end(CloseReason(command.reason, "engine", command.reason_code), words=command.reason)
 
+    def taken_over(self, now_ms: int) -> Effects:
+        """Ends the connection as the engine does: a later connection of the client, at this gateway, is in the log. One without
+        CONNACK is left to the engine."""
+        del now_ms
+        if self.phase in OPEN:
+            text, _, reason_code = TAKEN_OVER
+            connection_id, partition = self.connection_id, self.partition
+            self._close_for_engine(
+                CloseConnection(
+                    connection_id=connection_id, partition=partition, sequence=0, reason_code=reason_code, reason=text
+                )
+            )
+        return self._effects()
+
     def offer(self, offers: Sequence[OfferPublish], under_pressure: bool, wall_ms: int, now_ms: int) -> Effects:
         """Handles messages that a router has read: each is sent if the session's grant covers it.
 
@@ -495,7 +510,7 @@ class WireConnection:
     def confirm(self, append: Append, failure: ReasonCode, now_ms: int) -> Effects:
         """Kafka has the record (SUCCESS), or will never have it; then failure is what the device is told."""
         records, device, handshake = self._records, self._device, self._handshake
-        was_reading = not records.stops_reading
+        was_reading, takes_over = not records.stops_reading, False
         if failure is ReasonCode.PACKET_TOO_LARGE and device is not None and device.refuse_publication(append):
             failure = ReasonCode.SUCCESS
         records.settle(append, confirmed=not failure)
@@ -522,7 +537,7 @@ class WireConnection:
                 records.add(handshake.empty_list)  # not before: it would be above the list of a session that goes on
             if self.phase is Phase.AWAITING_ACCEPT and (expected := handshake.expect(now_ms)) is not None:
                 # CONNECT is in the log, so every later one comes behind it; see the module, 4
-                is_said = self._say_accepted(handshake.connack(expected), Phase.ANSWERED)
+                is_said = takes_over = self._say_accepted(handshake.connack(expected), Phase.ANSWERED)
                 if is_said and handshake.serves_at_once:
                     records.held = [] if handshake.claim is Claim.NEW else None
                     self._serve(expected, now_ms)
@@ -536,7 +551,8 @@ class WireConnection:
                 self._resume(now_ms)
         self._end_if_settled()
         self._take_offers(now_ms)
-        return self._effects(self._look())
+        requests = self._look()
+        return self._effects((*requests, TAKE_OVER) if takes_over else requests)
 
     def _look(self) -> tuple[Request, ...]:
         return (LOOK_FOR_LATER,) if self._handing_on.begin_look() else ()

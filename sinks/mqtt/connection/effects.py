@@ -43,10 +43,16 @@ class Announce(msgspec.Struct, frozen=True):
     """The login holds, and the engine is told of the connection. Nothing is to be answered."""
 
 
+class TakeOver(msgspec.Struct, frozen=True):
+    """CONNECT is in the log: end the client's earlier connections here by `WireConnection.taken_over`. Nothing is to be answered.
+    The session ends them, too, wherever they are, when it reads CONNECT."""
+
+
 ANNOUNCE: Final = Announce()
+TAKE_OVER: Final = TakeOver()
 LOOK_UP: Final = LookUp()
 LOOK_FOR_LATER: Final = LookForLater()
-Request: TypeAlias = Register | LogIn | LookUp | LookForLater | Announce
+Request: TypeAlias = Register | LogIn | LookUp | LookForLater | Announce | TakeOver
 
 
 class Effects(msgspec.Struct, frozen=True):

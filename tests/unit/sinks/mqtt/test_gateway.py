@@ -21,7 +21,7 @@ from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings
 from sinks.routing.subscription_table import SubscriptionTable
 from state.commands import AcceptConnection, CommandBatch, OfferPublish, OpenFastPath
-from state.events import FastSent
+from state.events import ClientConnected, FastSent
 from state.model import Position
 from state.records.commands import encode_command_batch
 from state.records.events import decode_events
@@ -72,12 +72,17 @@ class Site:
         else:
             asyncio.get_running_loop().call_soon(done, None)
 
-    async def connected(self) -> tuple[Any, Transport]:
-        await until(self.gateway.lease.holds, "the lease")
+    def arrives(self, data: bytes) -> tuple[Any, Transport]:
+        """A device of the client sends CONNECT."""
         socket, transport = self.gateway.new_socket(auth_policy_of(SETTINGS.plain_listener, SETTINGS)), Transport()
         transport.protocol, transport.is_reading = socket, True
         socket.connection_made(transport)
-        socket.data_received(connect(flags=0x00))
+        socket.data_received(data)
+        return socket, transport
+
+    async def connected(self) -> tuple[Any, Transport]:
+        await until(self.gateway.lease.holds, "the lease")
+        socket, transport = self.arrives(connect(flags=0x00))
         connection_id = socket.connection.connection_id
         accept = AcceptConnection(connection_id, 0, 1, subscriptions=(), topic_filters=())
         for answer in self.gateway.commands(0, [encode_command_batch(CommandBatch(client_id="c1", commands=(accept,)))]):
@@ -123,6 +128,39 @@ async def test_a_later_connection_is_looked_for_in_the_tables(marked_by: str, is
     [answer] = site.looked_up
     answer(is_current)
     assert connection.is_closed is not (marked_by == "own" and is_current)
+    site.gateway.stop()
+
+
+@pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, bytes.fromhex("8e"))])
+async def test_connack_of_a_later_connection_ends_the_earlier_ones(level: int, goodbye: bytes) -> None:
+    """The session does so, too, a micro-batch later [MQTT-3.1.4-3]."""
+    site = Site()
+    await until(site.gateway.lease.holds, "the lease")
+    first, transport = site.arrives(connect(level=level, flags=0x02))
+    await until(lambda: bool(transport.take()), "CONNACK")
+    second, other = site.arrives(connect(flags=0x00))
+    third, newest = site.arrives(connect(flags=0x02))
+    assert transport.data == b"", "the CONNECT of the third is not in the log"
+    await until(lambda: bool(newest.data), "CONNACK")
+    assert (newest.take(), other.data) == (bytes.fromhex("20020000"), b"")
+    assert transport.data[2:3] == goodbye
+    assert [socket.connection.is_closed for socket in (first, second, third)] == [True, False, False], "the second has no CONNACK"
+    assert site.gateway.counters.takeovers == 1
+    events = [decode_events(value or b"")[0] for topic, _, value in site.appended if topic == SETTINGS.events_topic]
+    assert {type(event) for event in events} == {ClientConnected}, "the session knows it by the CONNECT"
+    assert first.earlier is second.earlier is third.earlier is None
+    site.gateway.stop()
+
+
+async def test_a_connection_whose_connect_is_not_in_the_log_ends_no_other_one() -> None:
+    site = Site()
+    first, transport = await site.connected()
+    transport.take()
+    second, _ = site.arrives(connect(flags=0x02))
+    second.connection_lost(None)
+    await asyncio.sleep(0)
+    assert second.connection.is_closed
+    assert not first.connection.is_closed
     site.gateway.stop()
 
 
