@@ -1,6 +1,7 @@
 """Slows down devices that take each other's connection because they have the same client id.
 
-1. The first takeovers are free: a device whose network has changed takes its own connection over.
+1. The first takeovers are free: a device whose network has changed takes its own connection over, some times if it keeps
+   changing.
 2. Each further one makes the next CONNECT of this client wait for twice as long after it, up to 8 s. Nobody is refused. So one
    of the devices stays connected for that time, and what waits for the client is delivered once instead of at each takeover.
 3. After a quiet minute the count starts again.
@@ -11,7 +12,7 @@ from typing import Final, NamedTuple
 
 from state.model import ClientId
 
-_FREE: Final = 3
+FREE: Final = 10
 _FIRST_WAIT_MS: Final = 1_000
 _MAX_WAIT_MS: Final = 8_000
 _QUIET_MS: Final = 60_000
@@ -24,7 +25,7 @@ class _Contest(NamedTuple):
 
     @property
     def wait_ms(self) -> int:
-        over = self.takeovers - _FREE
+        over = self.takeovers - FREE
         return 0 if over <= 0 else min(_FIRST_WAIT_MS << min(over - 1, 10), _MAX_WAIT_MS)
 
 

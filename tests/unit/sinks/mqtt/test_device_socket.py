@@ -13,6 +13,7 @@ from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
 from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.limits.takeovers import FREE
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import AcceptConnection, CloseConnection, CommandBatch, OfferPublish, SendPubRel
@@ -290,17 +291,17 @@ async def test_takeovers_of_one_client_in_a_row_are_counted_and_logged() -> None
     """Two devices with one client id would take each other's connection for ever."""
     with Host() as host:
         with capture_logs() as lines:
-            for _ in range(4):
+            for _ in range(FREE + 1):
                 assert taken_over(host).is_closed
-        assert [line["takeovers"] for line in lines if line["event"] == "client_id_contested"] == [4]
-        assert host.gateway.counters.takeovers == 4
+        assert [line["takeovers"] for line in lines if line["event"] == "client_id_contested"] == [FREE + 1]
+        assert host.gateway.counters.takeovers == FREE + 1
         host.gateway.count_load()
         assert host.gateway.counters.clients_contested == 1
 
 
 async def test_another_device_of_a_contested_client_gets_its_turn_after_the_wait() -> None:
     with Host() as host:
-        for _ in range(4):
+        for _ in range(FREE + 1):
             host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 900)
         socket, transport = host.socket()
         socket.data_received(connect(level=5))
@@ -314,7 +315,7 @@ async def test_another_device_of_a_contested_client_gets_its_turn_after_the_wait
 async def test_a_contested_client_gets_in_before_its_time_is_over() -> None:
     with Host() as host:
         host.gateway.settings = replace(SETTINGS, connect_timeout_ms=1_000)
-        for _ in range(9):
+        for _ in range(FREE + 6):
             host.gateway.limits.takeovers.record("c1", host.gateway.now_ms())
         assert host.gateway.limits.takeovers.wait_ms("c1", host.gateway.now_ms()) > 1_000
         socket, transport = host.socket()
@@ -332,7 +333,7 @@ async def test_a_contested_client_gets_in_before_its_time_is_over() -> None:
 
 async def test_a_contested_client_that_has_left_is_forgotten() -> None:
     with Host() as host:
-        for _ in range(4):
+        for _ in range(FREE + 1):
             host.gateway.limits.takeovers.record("c1", host.gateway.now_ms() - 950)
         socket, _ = host.socket()
         socket.data_received(connect(level=5))
