@@ -5,6 +5,7 @@ What a backend imports: `from inflight import Producer, Uplink, Receipts` (docs/
 What people type is the command `inflight` (inflight/cli).
 """
 
+from difflib import get_close_matches
 from importlib import import_module
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final
@@ -33,4 +34,6 @@ def __getattr__(name: str) -> Any:
         for package in map(import_module, _PUBLIC):
             if name in package.__all__:
                 return getattr(package, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    close = get_close_matches(name, __dir__(), n=1) if name[0].isupper() else ()
+    hint = f": did you mean {close[0]!r}?" if close else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{hint}")

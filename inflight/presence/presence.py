@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 
+from inflight.keywords import checked
 from inflight.presence.model import ClientPresence
 from inflight.presence.table import PresenceTable
 from inflight.running_up import kafka_of_running_up
@@ -43,6 +44,7 @@ class Presence:
     Methods raise KafkaFailed if Kafka does not answer in time, or refuses.
     """
 
+    @checked()
     def __init__(
         self,
         bootstrap_servers: str | None = None,
@@ -82,6 +84,7 @@ class Presence:
         self._catch_up()
         return self._table.clients.get(client_id)
 
+    @checked()
     def changes(self, timeout_s: float | None = None) -> Iterator[ClientPresence]:
         """Yields each change after this call, also of clients that are gone. Copies of a record are left out.
 

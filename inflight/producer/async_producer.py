@@ -11,8 +11,8 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from inflight.keywords import checked
 from inflight.producer.deliveries import DeliveryFuture
-from inflight.producer.keywords import checked
 from inflight.producer.model import SendResult
 from inflight.producer.producer import Producer
 from inflight.readers.uplink import UplinkMessage

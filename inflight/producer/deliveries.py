@@ -8,6 +8,7 @@ from concurrent.futures import Future, InvalidStateError
 from contextlib import suppress
 from typing import Any, Final
 
+from inflight.keywords import checked
 from inflight.producer.model import named
 from inflight.readers.past_receipts import PastClient, read_past
 from inflight.readers.receipts import receipts_in
@@ -44,6 +45,7 @@ class DeliveryFuture:
         """Returns True when `result` does not wait."""
         return self._future.done()
 
+    @checked()
     def result(self, timeout_s: float | None = None) -> Receipt:
         """Waits for the receipt and returns it, whatever the outcome is: `result().outcome == "delivered"`.
 

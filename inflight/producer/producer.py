@@ -19,9 +19,9 @@ from typing import Any, Final, Self, cast, overload
 
 from prometheus_client import REGISTRY, CollectorRegistry
 
+from inflight.keywords import check_keywords, checked
 from inflight.producer.capacity import Capacity
 from inflight.producer.deliveries import Deliveries, DeliveryFuture
-from inflight.producer.keywords import check_keywords, checked
 from inflight.producer.message import (
     DeliverAt,
     ExtraHeaders,
@@ -162,6 +162,7 @@ class Producer:
         """
         return self.cancel_async(client_id, message_id, timeout_s=timeout_s).result()
 
+    @checked()
     def cancel_async(self, client_id: ClientId, message_id: MessageId, *, timeout_s: float | None = None) -> "Future[SendResult]":
         """Takes a message back without waiting: arguments of `cancel`, and otherwise as `send_async`."""
         self._check_open()
@@ -396,6 +397,7 @@ class Producer:
         publications = self._publications
         return self._worker.is_settling_here or (publications is not None and publications.is_settling_here)
 
+    @checked()
     def transaction(self, *, timeout_s: float | None = None) -> Transaction:
         """Sends all or nothing: `with producer.transaction() as transaction: transaction.send(…)` commits at the end of the
         block.
@@ -530,6 +532,7 @@ class Producer:
         throttle = self._worker.throttles.of(client_id)
         return None if throttle is None else throttle.reason or "throttled"
 
+    @checked()
     def close(self, timeout_s: float = 10.0) -> None:
         """Waits up to timeout_s for what is under way. Every future has ended when this returns. May be called twice."""
         with self._closing:

@@ -16,8 +16,8 @@ from uuid import uuid4
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from inflight.keywords import checked
 from inflight.producer.generation import connection_config, record_config
-from inflight.producer.keywords import checked
 from inflight.producer.message import MessageRecord, build_content, build_message, build_publication
 from inflight.producer.metrics import ProducerMetrics
 from inflight.producer.model import (

@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, Literal, Self, TypeVar
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaException, TopicPartition
 
+from inflight.keywords import checked
 from inflight.readers.recent_ids import RecentIds
 from inflight.running_up import kafka_of_running_up
 from sinks.kafka.group_consumer import check_consumer_error, is_committed_later
@@ -144,6 +145,7 @@ class GroupStream(ABC, Generic[T]):
         self._check_open()
         raise StopIteration
 
+    @checked()
     def batches(self, most: int = 500, *, within_s: float = 1.0) -> Iterator[list[T]]:
         """Iterates over lists of values, for bodies that work on many at once. Offsets are stored after the body, as in `for`.
 

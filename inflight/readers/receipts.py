@@ -8,6 +8,7 @@ with Receipts(group="shipping") as receipts:
 from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
+from inflight.keywords import checked
 from inflight.readers.group_stream import Begin, GroupStream
 from state.records.receipts import Receipt, decode_receipts
 
@@ -24,6 +25,7 @@ class Receipts(GroupStream[Receipt]):
     `recorded_ms`. outcomes: Only these are given out; default: all.
     """
 
+    @checked()
     def __init__(
         self,
         bootstrap_servers: str | None = None,

@@ -9,6 +9,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from inflight.keywords import checked
 from inflight.readers.group_stream import Begin, GroupStream
 from sinks.kafka.librdkafka import headers_of
 from sinks.mqtt_topics import is_topic_filter
@@ -91,6 +92,7 @@ class Uplink(GroupStream[UplinkMessage]):
     Iterating raises KafkaFailed when Kafka refuses the reader, ReaderClosed after `close`. Connection losses are waited out.
     """
 
+    @checked()
     def __init__(
         self,
         bootstrap_servers: str | None = None,

@@ -29,11 +29,12 @@ def checked(*passed_on_to: Callable[..., Any]) -> Callable[[Callable[P, R]], Cal
 
     def decorate(method: Callable[P, R]) -> Callable[P, R]:
         parameters = [each for function in (method, *passed_on_to) for each in inspect.signature(function).parameters.values()]
+        called_as = method.__qualname__.removesuffix(".__init__")
         known = frozenset(each.name for each in parameters if each.name != "self" and each.kind is not each.VAR_KEYWORD)
 
         def check(kwargs: dict[str, Any]) -> None:
             if not kwargs.keys() <= known:
-                check_keywords(method.__qualname__, kwargs, known)
+                check_keywords(called_as, kwargs, known)
 
         if inspect.iscoroutinefunction(method):
 

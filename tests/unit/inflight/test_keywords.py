@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry
 
-from inflight import AsyncProducer, Producer
+from inflight import AsyncProducer, DeliveryFuture, Presence, Producer, Receipts, Uplink
 from inflight.producer.transaction import Transaction
 
 NOWHERE = "127.0.0.1:1"
@@ -53,6 +53,25 @@ def test_every_other_method_names_the_right_argument_too(call: Call, text: str) 
 def test_a_mistyped_setting_names_the_right_one(kind: type) -> None:
     with pytest.raises(TypeError, match=r"Producer has no argument 'max_atempts': did you mean 'max_attempts'\?"):
         kind(NOWHERE, max_atempts=5)
+
+
+@pytest.mark.parametrize(
+    ("call", "text"),
+    [
+        (lambda: Uplink(NOWHERE, group="g", topic="a"), "Uplink has no argument 'topic': did you mean 'topics'?"),
+        (lambda: Receipts(NOWHERE, group="g", outcome=()), "Receipts has no argument 'outcome': did you mean 'outcomes'?"),
+        (lambda: Presence(NOWHERE, timeout=1), "Presence has no argument 'timeout': did you mean 'timeout_s'?"),
+        (lambda: Presence.changes(None, timeout=1), "Presence.changes has no argument 'timeout': did you mean 'timeout_s'?"),
+        (lambda: Uplink.batches(None, within=1), "batches has no argument 'within': did you mean 'within_s'?"),
+        (lambda: DeliveryFuture.result(None, timeout=1), "result has no argument 'timeout': did you mean 'timeout_s'?"),
+        (lambda: Producer.transaction(None, timeout=1), "transaction has no argument 'timeout': did you mean 'timeout_s'?"),
+        (lambda: Producer.close(None, timeout=1), "close has no argument 'timeout': did you mean 'timeout_s'?"),
+    ],
+)
+def test_readers_and_futures_name_the_right_argument(call: Callable[[], Any], text: str) -> None:
+    with pytest.raises(TypeError) as error:
+        call()
+    assert str(error.value).endswith(text)
 
 
 @pytest.mark.parametrize("name", ["send", "deliver", "request"])
