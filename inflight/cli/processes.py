@@ -198,7 +198,7 @@ def engine(
         serving_metrics(
             settings.metrics.host, settings.metrics.engine_port, "engine_port", collector, health, may_move=standby
         ) as served,
-        announced_engine(settings.engine.data_dir, served),
+        announced_engine(settings.engine.data_dir, served, may_wait=standby),
         naming_full_disks(settings),
     ):
         run_engine(

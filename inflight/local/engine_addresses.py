@@ -23,18 +23,24 @@ _log: Final = structlog.get_logger(__name__)
 
 
 class _Engine(msgspec.Struct, frozen=True, kw_only=True):
-    """The content of a file."""
+    """The content of a file.
+
+    Attributes:
+        may_wait: It waits while another engine works (`--standby`).
+    """
 
     machine: str
     metrics: str
+    may_wait: bool = False
 
 
 @contextmanager
-def announced_engine(data_dir: Path, served: str) -> Iterator[None]:
+def announced_engine(data_dir: Path, served: str, *, may_wait: bool = False) -> Iterator[None]:
     """Announces the engine of this process until the end of the block.
 
     Args:
         served: As `serving_metrics` yields it.
+        may_wait: It waits while another engine works.
     """
     file = data_dir / _FOLDER / f"{getpid()}.json"
     address = served.removeprefix(_SERVED)
@@ -42,7 +48,9 @@ def announced_engine(data_dir: Path, served: str) -> Iterator[None]:
         try:
             _remove_killed(data_dir)
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_bytes(msgspec.json.encode(_Engine(machine=socket.gethostname(), metrics=address)) + b"\n")
+            file.write_bytes(
+                msgspec.json.encode(_Engine(machine=socket.gethostname(), metrics=address, may_wait=may_wait)) + b"\n"
+            )
         except OSError as error:
             _log.warning("engine_not_announced", error=str(error), action="give `inflight status` its address: --metrics")
     try:
@@ -55,6 +63,13 @@ def announced_engine(data_dir: Path, served: str) -> Iterator[None]:
 def engine_addresses(data_dir: Path) -> list[str]:
     """Returns HOST:PORT of each engine that runs on the data directory and this machine, and serves metrics."""
     return [_reached(engine.metrics) for file, engine in _of_this_machine(data_dir) if is_alive(int(file.stem))]
+
+
+def standby_addresses(data_dir: Path) -> frozenset[str]:
+    """Returns those of `engine_addresses` that wait while another engine works."""
+    return frozenset(
+        _reached(engine.metrics) for file, engine in _of_this_machine(data_dir) if engine.may_wait and is_alive(int(file.stem))
+    )
 
 
 def reachable(host: str) -> str:

@@ -103,7 +103,7 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
         return
     if not kafka.engines:
         yield Finding(Severity.CRITICAL, "no engine works on these topics", "start one: `inflight engine`, or `inflight up`")
-    if not any(not lease_expired(holder) for holder in kafka.holders):
+    if not any(not lease_expired(holder) for holder in kafka.present_holders):
         what = "no gateway and no bridge holds a lease, so no device is connected"
         yield Finding(Severity.CRITICAL, what, "start one: `inflight gateway`")
     yield from _holder_findings(seen)
@@ -120,9 +120,9 @@ def _kafka_findings(seen: Measurements) -> Iterator[Finding]:
 
 
 def _holder_findings(seen: Measurements) -> Iterator[Finding]:
-    living = [holder for holder in seen.kafka.holders if not lease_expired(holder)]
+    living = [holder for holder in seen.kafka.present_holders if not lease_expired(holder)]
     names = {holder.name for holder in living}
-    for holder in {holder.name: holder for holder in sorted(seen.kafka.holders, key=lambda one: -one.renewed_s)}.values():
+    for holder in {holder.name: holder for holder in sorted(seen.kafka.present_holders, key=lambda one: -one.renewed_s)}.values():
         if holder.name not in names:  # else it was started again, and has another lease
             what = f"{holder.name} has not renewed its lease for {holder.renewed_s:.0f} s"
             yield Finding(Severity.NOTE, what, "nothing, if it was stopped; the engine ends its connections")
@@ -260,7 +260,10 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
 
 def _session_findings(seen: Measurements) -> Iterator[Finding]:
     if seen.sessions_error is not None:
-        action = "run this as the engine's user where it runs, with its --data-dir; `inflight sessions` reads the checkpoint"
+        action = (
+            "an engine that starts or takes over answers after some seconds; else run this as the engine's user where it runs, "
+            "with its --data-dir. `inflight sessions` reads the checkpoint"
+        )
         yield Finding(Severity.NOTE, f"the sessions are not shown: {seen.sessions_error}", action)
     sessions = seen.sessions
     if sessions is None:

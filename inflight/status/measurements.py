@@ -1,10 +1,11 @@
 """Defines the measurements of `inflight status` as plain values, so that they can be evaluated without Kafka or Spark."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from sinks.health import UnmetCondition
+from sinks.host.lease import RENEWALS
 from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
@@ -13,6 +14,8 @@ from streaming.engine.watching.watchdog import Hangs
 ENGINE: Final = "engine"
 STANDBY: Final = "standby"
 """Names of an engine: that works or begins, and that waits."""
+_LATE: Final = 1.2
+"""A renewal is missing after so many times the time between two."""
 DROPPED_CONNECTED: Final = "inflight_engine_dropped_connected_total"
 OFFERS_REFUSED: Final = "inflight_gateway_offers_refused_total"
 
@@ -61,12 +64,14 @@ class LeaseHolder:
         renewed_s: Age of the newest renewal in seconds, by this machine's clock.
         duration_s: Duration of the lease.
         lacks: What it needs to serve devices and has not, by its newest renewal; empty = nothing.
+        begun_s: Age in seconds of the oldest renewal in the log; None = unknown.
     """
 
     name: str
     renewed_s: float
     duration_s: float
     lacks: str = ""
+    begun_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -138,6 +143,20 @@ class KafkaStatus:
     held: tuple[HeldPartition, ...] = ()
     matchers: MatcherGroup | None = None
     measured_s: float = 0.0
+
+    @property
+    def present_holders(self) -> tuple[LeaseHolder, ...]:
+        """Returns the holders without those that another one with the same name has replaced.
+
+        A killed process that was started again leaves its lease behind. Processes that share a port have one name, too, but
+        renew their leases in turn.
+        """
+        return tuple(one for one in self.holders if not any(_has_replaced(other, one) for other in self.holders))
+
+
+def _has_replaced(new: LeaseHolder, old: LeaseHolder) -> bool:
+    misses_renewals = old.renewed_s > _LATE * old.duration_s / RENEWALS
+    return misses_renewals and new.name == old.name and new.begun_s is not None and new.begun_s < old.renewed_s
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,6 +236,24 @@ class Measurements:
     @property
     def has_standby(self) -> bool:
         return any(process.is_standby and process.is_ready for process in self.processes)
+
+
+def with_standbys(processes: tuple[ProcessStatus, ...], may_wait: Collection[str]) -> tuple[ProcessStatus, ...]:
+    """Returns the processes with the name of a standby for an engine that is starting to wait.
+
+    Until it waits, it looks like an engine that is starting to work.
+
+    Args:
+        may_wait: Addresses of engines that wait while another one works.
+    """
+    if not any(process.name == ENGINE and process.is_ready for process in processes):
+        return processes
+    return tuple(
+        replace(process, name=STANDBY)
+        if process.name == ENGINE and process.address in may_wait and not process.is_ready
+        else process
+        for process in processes
+    )
 
 
 def with_stall(before: KafkaStatus, now: KafkaStatus) -> KafkaStatus:

@@ -7,7 +7,8 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Final, Self
 
-from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals, Thresholds, with_stall
+from inflight.local.engine_addresses import standby_addresses
+from inflight.status.measurements import KafkaStatus, Measurements, SessionTotals, Thresholds, with_stall, with_standbys
 from inflight.status.probes import metrics_addresses, probe_kafka, probe_process
 from inflight.status.sessions import NO_ENGINE, totals_from_metrics, totals_of_engine
 from state.errors import InflightError
@@ -61,7 +62,10 @@ class Observer:
                 free_disk_low=throttle.free_disk_low,
                 backlog_high=throttle.backlog_high,
             ),
-            processes=tuple(probe_process(name, address) for name, address in addresses),
+            processes=with_standbys(
+                tuple(probe_process(name, address) for name, address in addresses),
+                standby_addresses(settings.engine.data_dir),
+            ),
             sessions=read if isinstance(read, SessionTotals) else None,
             sessions_error=read if isinstance(read, str) else None,
             hangs=Hangs.read(settings.engine.data_dir),

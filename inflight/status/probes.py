@@ -188,8 +188,9 @@ def _probe_kafka(settings: Settings, options: dict[str, Any]) -> KafkaStatus:
                 renewed_s=max(0, now_ms - written_ms) / 1_000,
                 duration_s=lease.duration_ms / 1_000,
                 lacks=lease.lacks,
+                begun_s=max(0, now_ms - begun_ms) / 1_000,
             )
-            for lease, written_ms in leases.values()
+            for lease, written_ms, begun_ms in leases.values()
         )
     finally:
         consumer.close(autocommit=False, timeout_ms=1_000)
@@ -255,12 +256,12 @@ def lease_names(settings: Settings) -> dict[str, str]:
             consumer.close(autocommit=False, timeout_ms=1_000)
     except (KafkaError, OSError):
         return {}
-    return {key.decode(errors="replace"): lease.holder for key, (lease, _) in newest.items()}
+    return {key.decode(errors="replace"): lease.holder for key, (lease, _, _) in newest.items()}
 
 
-def _newest_leases(consumer: Any, ends: dict[TopicPartition, int]) -> dict[bytes, tuple[Lease, int]]:
-    """Returns each lease that has not ended, with the time of its newest record in ms, by its key."""
-    newest: dict[bytes, tuple[Lease, int]] = {}
+def _newest_leases(consumer: Any, ends: dict[TopicPartition, int]) -> dict[bytes, tuple[Lease, int, int]]:
+    """Returns each lease that has not ended, with the times of its newest and its oldest record in ms, by its key."""
+    newest: dict[bytes, tuple[Lease, int, int]] = {}
     if not ends:
         return newest
     consumer.assign(list(ends))
@@ -270,9 +271,9 @@ def _newest_leases(consumer: Any, ends: dict[TopicPartition, int]) -> dict[bytes
         for records in consumer.poll(timeout_ms=200).values():
             for record in records:
                 lease = _lease(record.value)
-                newest.pop(record.key, None)
+                _, _, begun_ms = newest.pop(record.key, (None, 0, record.timestamp))
                 if lease is not None and not lease.ended:
-                    newest[record.key] = lease, record.timestamp
+                    newest[record.key] = lease, record.timestamp, begun_ms
     return newest
 
 

@@ -47,8 +47,8 @@ def running(seen: Measurements) -> list[RunningProcess]:
     for process in seen.processes:
         found.append(RunningProcess(name=process.name, state=_state_of(process), summary=_details(process)))
     for kind in "gateway", "bridge":
-        with_metrics = sum(_CONNECTED[kind] in process.values for process in seen.processes)
-        found += _holders([holder for holder in kafka.holders if holder.name.startswith(kind)], kind, with_metrics)
+        with_metrics = sum(_CONNECTED[kind] in process.values or _is_away(process, kind) for process in seen.processes)
+        found += _holders([holder for holder in kafka.present_holders if holder.name.startswith(kind)], kind, with_metrics)
     return found
 
 
@@ -61,7 +61,7 @@ def _holders(holders: Sequence[LeaseHolder], kind: str, with_metrics: int) -> It
     more = sum(not _is_overdue(holder) for holder in holders) - with_metrics
     if with_metrics and more > 0:
         summary = f"by their leases; all that have one: {', '.join(sorted(living))}"
-        yield RunningProcess(name=f"{more} more {kind}s", state=ProcessState.WORKS, summary=summary)
+        yield RunningProcess(name=f"{more} more {kind}{'s' * (more > 1)}", state=ProcessState.WORKS, summary=summary)
     elif not with_metrics:
         for holder in (holder for holder in holders if not _is_overdue(holder)):
             state = ProcessState.NOT_READY if holder.lacks else ProcessState.WORKS
@@ -71,6 +71,11 @@ def _holders(holders: Sequence[LeaseHolder], kind: str, with_metrics: int) -> It
         if name not in living:  # else it was started again, and has another lease
             state = ProcessState.AWAY if lease_expired(holder) else ProcessState.NOT_READY
             yield RunningProcess(name=name, state=state, summary=_renewed(holder))
+
+
+def _is_away(process: ProcessStatus, kind: str) -> bool:
+    """Returns True for a gateway or bridge that serves no metrics now. Its lease is in the log until it expires."""
+    return process.error is not None and process.name.partition("-")[0] == kind
 
 
 def _is_overdue(holder: LeaseHolder) -> bool:
@@ -103,11 +108,17 @@ def _state(is_well: bool) -> ProcessState:
 def _summary(name: str, values: Mapping[str, float]) -> str:
     if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
         batches = values.get("inflight_engine_micro_batches_total", 0)
-        return f"{batches:,.0f} micro-batches, the last one took {values['inflight_engine_last_micro_batch_seconds']:.2f} s"
+        last_s = values["inflight_engine_last_micro_batch_seconds"]
+        return f"{_counted(batches, 'micro-batch', 'micro-batches')}, the last one took {last_s:.2f} s"
     if _CONNECTED["gateway"] in values:
         sent, fast = (values.get(f"inflight_gateway_{what}publishes_sent_total", 0) for what in ("", "fast_"))
         share = f", {fast / sent:.0%} of them on the fast path" if sent else ""
-        return f"{values[_CONNECTED['gateway']]:,.0f} devices, {sent:,.0f} PUBLISHes sent{share}"
+        devices = _counted(values[_CONNECTED["gateway"]], "device", "devices")
+        return f"{devices}, {_counted(sent, 'PUBLISH', 'PUBLISHes')} sent{share}"
     if _CONNECTED["bridge"] in values:
-        return f"{values[_CONNECTED['bridge']]:,.0f} devices"
+        return _counted(values[_CONNECTED["bridge"]], "device", "devices")
     return ""
+
+
+def _counted(number: float, one: str, several: str) -> str:
+    return f"{number:,.0f} {one if number == 1 else several}"

@@ -24,7 +24,7 @@ from sinks.kafka.append import EventLog
 from state.records.leases import Lease, encode_lease
 
 _log: Final = structlog.get_logger(__name__)
-_RENEWALS: Final = 6
+RENEWALS: Final = 6
 """Renewals in one duration of the lease; a few may fail."""
 _ROUGH_MS: Final = 20
 _TRIES: Final = 10
@@ -119,7 +119,7 @@ class HeldLease:
     def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
         self.holds()
         self._renew()
-        self._timer = loop.call_later(self._lease.duration_ms / _RENEWALS / 1_000, self._tick, loop)
+        self._timer = loop.call_later(self._lease.duration_ms / RENEWALS / 1_000, self._tick, loop)
         self._renewing()
 
     def _renew(self) -> None:

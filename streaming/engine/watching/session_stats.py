@@ -21,7 +21,7 @@ from streaming.spark_internals.state_rows import state_rows
 _log: Final = structlog.get_logger(__name__)
 _JOB_GROUP: Final = "inflight-session-stats"
 _SHARE: Final = 50
-"""The next collection comes after at least so many times the duration of the last."""
+"""The next collection comes after at least so many times the duration of the last, but for the first one."""
 
 
 class SessionStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +96,7 @@ class SessionStatsCollector(BackgroundLoop):
             super().start()
 
     def _run(self) -> None:
+        share = 0  # the first collection takes long because Spark compiles it: that says nothing about the next one
         while not self._stopping.is_set():
             began_s = time.monotonic()
             try:
@@ -107,4 +108,5 @@ class SessionStatsCollector(BackgroundLoop):
                     )
             except Exception:  # noqa: BLE001 - the sessions continue without it
                 _log.exception("no_session_stats", action="please report this")
-            self._stopping.wait(max(self._interval_s, _SHARE * (time.monotonic() - began_s)))
+            self._stopping.wait(max(self._interval_s, share * (time.monotonic() - began_s)))
+            share = _SHARE

@@ -7,8 +7,8 @@ from tests.unit.inflight.status.test_findings import KAFKA, WELL
 GATEWAY = ProcessStatus(name="gateway", address="g:1", values={"inflight_gateway_connections": 2.0})
 
 
-def lease(name: str, renewed_s: float = 1.0) -> LeaseHolder:
-    return LeaseHolder(name=name, renewed_s=renewed_s, duration_s=30.0)
+def lease(name: str, renewed_s: float = 1.0, begun_s: float | None = None) -> LeaseHolder:
+    return LeaseHolder(name=name, renewed_s=renewed_s, duration_s=30.0, begun_s=begun_s)
 
 
 def rows(*found: ProcessStatus | LeaseHolder) -> list[tuple[str, ProcessState]]:
@@ -64,3 +64,22 @@ def test_a_lease_that_nobody_renews_does_not_work() -> None:
 def test_the_lease_of_a_gateway_that_was_started_again_is_left_out() -> None:
     assert rows(lease("gateway a:1", 20.0), lease("gateway a:1")) == [("gateway a:1", ProcessState.WORKS)]
     assert rows(GATEWAY, lease("gateway a:1", 20.0), lease("gateway a:1")) == [("gateway", ProcessState.WORKS)]
+
+
+def test_a_gateway_that_was_killed_is_counted_once_when_it_is_back() -> None:
+    killed, back = lease("gateway a:1", 7.0, 600.0), lease("gateway a:1", 1.0, 3.0)
+    assert rows(GATEWAY, killed, back) == [("gateway", ProcessState.WORKS)]
+    assert rows(killed, back) == [("gateway a:1", ProcessState.WORKS)]
+
+
+def test_processes_that_share_a_port_are_all_counted() -> None:
+    began_together = lease("gateway a:1", 4.0, 4.0), lease("gateway a:1", 3.5, 3.5)
+    assert rows(*began_together) == [("gateway a:1", ProcessState.WORKS)] * 2
+    in_turn = lease("gateway a:1", 4.9, 600.0), lease("gateway a:1", 0.1, 4.0)
+    assert rows(GATEWAY, *in_turn) == [("gateway", ProcessState.WORKS), ("1 more gateway", ProcessState.WORKS)]
+
+
+def test_a_killed_gateway_does_not_work_by_its_lease_as_well() -> None:
+    away = replace(GATEWAY, error="refused", values={})
+    assert rows(away, lease("gateway a:1", 4.0)) == [("gateway", ProcessState.AWAY)]
+    assert rows(replace(away, name="gateway-2"), lease("gateway a:1", 4.0)) == [("gateway-2", ProcessState.AWAY)]

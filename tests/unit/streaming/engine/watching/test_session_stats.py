@@ -1,6 +1,7 @@
 """Sessions are counted at intervals; tests/spark/test_census.py counts real ones."""
 
 import threading
+import time
 
 from pyspark.errors import PySparkException
 
@@ -46,3 +47,18 @@ def test_a_running_collection_is_cancelled_at_the_end() -> None:
         taker.start()
         assert began.wait(DEADLINE_S)
     assert cancelled.is_set()
+
+
+def test_a_slow_first_collection_does_not_delay_the_next_one() -> None:
+    """With it, the third one would come after a minute and more."""
+    began_s: list[float] = []
+    pauses_s = iter((1.2, 0.0))
+
+    def collect() -> SessionStats:
+        began_s.append(time.monotonic())
+        time.sleep(next(pauses_s, 0.0))
+        return EMPTY
+
+    with SessionStatsCollector(collect, interval_s=0.001, on_stats=lambda stats: None, cancel=lambda: None) as taker:
+        taker.start()
+        wait_until(lambda: len(began_s) >= 3, "three of them", within_s=30)
