@@ -1,6 +1,7 @@
 """Assembles the commands. Heavy imports (PySpark, Kafka, pydantic) are inside the commands, so that `--help` is quick."""
 
 import logging
+import signal
 from typing import Annotated, Final
 
 import typer
@@ -88,6 +89,7 @@ def main() -> None:
         say(f"inflight: {error}", err=True)
         raise SystemExit(2 if isinstance(error, ConfigurationError) else 1) from None
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # another Ctrl-C ends it silently while its threads end
         raise SystemExit(130) from None
     except ModuleNotFoundError as error:
         say(f"inflight: {extra_not_installed(error) or explain_unexpected(error)}", err=True)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -57,8 +58,11 @@ def run(*arguments: str) -> "subprocess.CompletedProcess[str]":
 
 
 @pytest.fixture
-def main_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[object, str, str]]:
+def main_with(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., tuple[object, str, str]]]:
     """The command in this process, which saves a second of CPU: exit code, standard output, standard error."""
+    at_interrupt = signal.getsignal(signal.SIGINT)
 
     def call(*arguments: str) -> tuple[object, str, str]:
         monkeypatch.setattr(sys, "argv", ["inflight", *arguments])
@@ -67,7 +71,8 @@ def main_with(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str
         said = capsys.readouterr()
         return ended.value.code, said.out, said.err
 
-    return call
+    yield call
+    signal.signal(signal.SIGINT, at_interrupt)
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -184,6 +189,19 @@ def test_a_process_waits_for_kafka_and_names_the_address(
     assert code == 130
     assert errors.splitlines()[-1].startswith(f"waiting for Kafka at {server}: {server}: Connection refused. Check kafka.boot")
     assert "Traceback" not in errors
+
+
+def test_a_second_ctrl_c_is_as_silent_as_the_first(
+    main_with: Callable[..., tuple[object, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would write a traceback while it waits for threads at its end."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys.modules["inflight.cli.app"], "app", interrupted)
+    assert main_with("status") == (130, "", "")
+    assert signal.getsignal(signal.SIGINT) is signal.SIG_DFL
 
 
 def test_a_matcher_needs_routing() -> None:
