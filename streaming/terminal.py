@@ -53,9 +53,13 @@ def write_json(documents: Iterable[Mapping[str, Any]]) -> None:
         _write(sys.stdout, escaped_json(json.dumps(document, ensure_ascii=False)) + "\n")
 
 
-def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Writes a table, with numbers aligned to the right."""
-    names = [name.replace("_", " ") for name in columns]
+def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, keeps_names: bool = False) -> None:
+    """Writes a table, with numbers aligned to the right.
+
+    Args:
+        keeps_names: Columns have names that are typed again, as in SQL. Otherwise `_` is a space.
+    """
+    names = [name if keeps_names else name.replace("_", " ") for name in columns]
     cells = [[shown(value) for value in row] for row in rows]
     numeric = [
         any(column) and all(cell.replace(".", "", 1).lstrip("-").isdigit() for cell in column if cell)

@@ -226,7 +226,8 @@ def sql(
         if json:
             write_json(islice(documents(answer), limit))
         else:
-            write_table(answer.columns, [[plain(value) for value in row] for row in islice(answer.rows, limit)])
+            rows = [[plain(value) for value in row] for row in islice(answer.rows, limit)]
+            write_table(answer.columns, rows, keeps_names=True)
 
 
 def report(

@@ -19,6 +19,9 @@ _WORDS: Final = ("select", "with", "from", "values", "table", "describe", "show"
 _EXPLAIN: Final = re.compile(r"explain\s+(?:analyze\s+)?(?:\([^)]*\)\s*)?", re.IGNORECASE)
 _DESCRIBE: Final = re.compile(r'desc(?:ribe)?\s+(?:table\s+)?"?(\w+)"?', re.IGNORECASE)
 _SHOW: Final = re.compile(r"show\s+(?:all\s+)?(?:tables|views)", re.IGNORECASE)
+_ADVICE: Final = ("Did you mean", "Candidate bindings:")
+_INTERNAL: Final = ("pg_", "duckdb_", "sqlite_", "pragma_", "information_schema", "system.", "temp.")
+_MOST_MEANT: Final = 3
 _TABLE_FUNCTIONS: Final = frozenset(("range", "generate_series", "unnest", "repeat", "repeat_row"))
 """Those that read nothing."""
 
@@ -61,9 +64,13 @@ def checked_condition(condition: str) -> Question:
 
 
 def first_line(error: Exception) -> str:
-    """Returns what DuckDB says, without its kind of error, its advice and the place."""
+    """Returns what DuckDB says, without its kind of error and the place. Of its advice it has the names that may be meant."""
     text = str(error).strip()
-    return " ".join((text.splitlines() or [type(error).__name__])[0].partition(" Error: ")[2].split() or [text])[:500]
+    lines = text.splitlines() or [type(error).__name__]
+    what = " ".join(lines[0].partition(" Error: ")[2].split() or [text])[:500].rstrip("!.")
+    advice = lines[1] if lines[1:] and lines[1].startswith(_ADVICE) else ""
+    meant = [name for name in re.findall(r'"([^"]+)"', advice) if not name.startswith(_INTERNAL) and " " not in name]
+    return f"{what}: did you mean {' or '.join(meant[:_MOST_MEANT])}?" if meant else what
 
 
 def _parsed(text: str, question: str) -> dict[str, Any]:

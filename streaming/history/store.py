@@ -122,7 +122,7 @@ class Store:
             if condition is None:
                 raise
             columns = ", ".join(row[0] for row in self._database.execute(f'DESCRIBE "{name}"'))
-            raise BadQuestion(f"--where {condition}: {error}. The columns are {columns}") from error
+            raise BadQuestion(f"--where {condition}: {_sentence(error)} The columns are {columns}") from error
 
     def documents(self, query: str, parameters: Sequence[object] = ()) -> Iterator[dict[str, Any]]:
         """Yields the answer to a query of this program; call `load` before."""
@@ -265,4 +265,11 @@ class Store:
         return SqlAnswer(columns=("column", "type", "meaning"), rows=iter(rows))
 
     def _explained(self, error: BadQuestion) -> BadQuestion:
-        return BadQuestion(f'{error}. The tables are: {", ".join(self.names)}; `inflight sql "DESCRIBE ledger"` shows columns')
+        return BadQuestion(
+            f'{_sentence(error)} The tables are: {", ".join(self.names)}; `inflight sql "DESCRIBE ledger"` shows columns'
+        )
+
+
+def _sentence(error: BadQuestion) -> str:
+    text = str(error)
+    return text if text.endswith("?") else f"{text}."

@@ -65,6 +65,11 @@ def test_a_table_without_rows_into_a_pipe_is_its_head(capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "client id  count\n"
 
 
+def test_columns_that_are_typed_again_keep_their_names(capsys: pytest.CaptureFixture[str]) -> None:
+    write_table(("client_id", "count_star()"), [], keeps_names=True)
+    assert capsys.readouterr().out == "client_id  count_star()\n"
+
+
 def test_json_is_exact_and_harmless(capsys: pytest.CaptureFixture[str]) -> None:
     write_json([{"client_id": OUTSIDE}, {"client_id": "ü"}])
     first, second = capsys.readouterr().out.split("\n")[:2]

@@ -161,8 +161,10 @@ def test_a_wrong_question_says_the_tables_and_a_condition_the_columns(settings: 
     with store_of(settings) as store:
         with pytest.raises(BadQuestion, match=r"nonsense.*The tables are: ledger, dead_letters.*sessions; .*DESCRIBE"):
             store.ask("SELECT nonsense FROM ledger")
-        with pytest.raises(BadQuestion, match=r"does not exist.*The tables are"):
+        with pytest.raises(BadQuestion, match=r"nowhere does not exist\. The tables are"):
             store.ask("FROM nowhere")
+        with pytest.raises(BadQuestion, match=r"not found in FROM clause: did you mean .*outcome_ms.*\? The tables are"):
+            store.ask("SELECT outcom_ms FROM receipts")
         with pytest.raises(BadQuestion, match=r"--where colour = 1: .*colour.* The columns are dead_letter_id, "):
             list(store.where("dead_letters", "colour = 1", order="died_ms"))
 
