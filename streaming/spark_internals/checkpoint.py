@@ -25,6 +25,8 @@ Offsets = Mapping[str, Mapping[int, int]]
 _PARTITIONS: Final = "spark.sql.shuffle.partitions"
 _LOCK_FILE: Final = "inflight.lock"
 _LOCK_POLL_S: Final = 0.05
+_EXIT_S: Final = 1.0
+"""An engine that was stopped has exited by then."""
 _log: Final = structlog.get_logger(__name__)
 
 
@@ -225,17 +227,21 @@ def lock_checkpoint(spark: SparkSession, location: str, *, timeout_s: float) -> 
 
 
 @contextmanager
-def hold_local_checkpoint(location: str, *, timeout_s: float) -> Iterator[None]:
+def hold_local_checkpoint(location: str, *, timeout_s: float, on_wait: Callable[[], None] = lambda: None) -> Iterator[None]:
     """Holds the same lock without a JVM, for checks before Spark starts. Raises TimeoutError.
 
     Java's lock of a file is the same POSIX lock. A checkpoint that does not exist yet has none.
+
+    Args:
+        on_wait: Called once if the lock is not free after a second, in which an engine that was stopped exits.
     """
     directory = local_path(location)
     if not directory.is_dir():
         yield
         return
     with (directory / _LOCK_FILE).open("ab") as file:
-        deadline = time.monotonic() + timeout_s
+        began = time.monotonic()
+        deadline, has_told = began + timeout_s, False
         while True:
             try:
                 fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -243,6 +249,9 @@ def hold_local_checkpoint(location: str, *, timeout_s: float) -> Iterator[None]:
             except (BlockingIOError, PermissionError) as error:
                 if time.monotonic() > deadline:
                     raise _held_too_long(location, timeout_s) from error
+                if not has_told and time.monotonic() - began >= _EXIT_S:
+                    has_told = True
+                    on_wait()
             time.sleep(_LOCK_POLL_S)
         yield
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
 
+import structlog
+
 from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
@@ -20,6 +22,7 @@ from streaming.spark_internals.locations import is_local_path
 from streaming.topics import TopicReport, check_topics
 
 _LOCK_TIMEOUT_S: Final = 60.0
+_log: Final = structlog.get_logger(__name__)
 
 
 def check_before_spark(settings: Settings, report: TopicReport, *, accept_loss: bool = False) -> None:
@@ -38,10 +41,18 @@ def check_before_spark(settings: Settings, report: TopicReport, *, accept_loss: 
     if not is_local_path(location):
         return
     try:
-        with hold_local_checkpoint(location, timeout_s=_LOCK_TIMEOUT_S):
+        with hold_local_checkpoint(location, timeout_s=_LOCK_TIMEOUT_S, on_wait=_say_that_another_engine_works):
             check_checkpoint(CheckpointFiles(None, location), settings, report, accept_loss=accept_loss)
     except TimeoutError as error:
         raise CheckpointInUse(in_use(location, _LOCK_TIMEOUT_S)) from error
+
+
+def _say_that_another_engine_works() -> None:
+    _log.warning(
+        "another_engine_works",
+        ends_in_s=int(_LOCK_TIMEOUT_S),
+        action="it has the checkpoint, and this engine ends if it keeps it; `inflight engine --standby` waits to take over",
+    )
 
 
 def check_checkpoint(

@@ -76,6 +76,11 @@ def test_a_checkpoint_that_another_process_uses_is_not_read(tmp_path: Path) -> N
         assert other.stdout.readline() == "held\n"
         with pytest.raises(TimeoutError, match="not free within 0 s"), hold_local_checkpoint(str(tmp_path), timeout_s=0):
             raise AssertionError("it is held")
+        told: list[str] = []
+        waited = hold_local_checkpoint(str(tmp_path), timeout_s=1.3, on_wait=lambda: told.append("waits"))
+        with pytest.raises(TimeoutError, match="not free within 1 s"), waited:
+            raise AssertionError("it is held")
+        assert told == ["waits"], "once, before it is given up"
         other.stdin.close()
     with hold_local_checkpoint(str(tmp_path), timeout_s=0):
         pass
