@@ -18,6 +18,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Final
 
+import msgspec
 import structlog
 
 from sinks.kafka.append import EventLog
@@ -79,6 +80,10 @@ class HeldLease:
         self._is_held = False
         self._timer: asyncio.TimerHandle | None = None
         self._tries_left = _TRIES
+
+    def name(self, holder: str) -> None:
+        """Gives the process another name for people, from the next renewal on."""
+        self._lease = msgspec.structs.replace(self._lease, holder=holder)
 
     def start(self) -> None:
         """Apply for a lease, and renew it until `end`."""

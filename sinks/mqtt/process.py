@@ -166,6 +166,8 @@ async def run_gateway(
             )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()
+        if settings.port <= 0:  # any free one
+            gateway.lease.name(f"gateway {host}:{port}")
         if on_listening is not None:
             on_listening(listeners.addresses)
         system = None if matcher is None else _system_publisher(gateway, matcher, clock_ns)

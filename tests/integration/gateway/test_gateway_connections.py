@@ -123,6 +123,7 @@ def test_a_lease_that_is_not_renewed_costs_all_connections() -> None:
         assert gateway.counters.leases_lost >= 1
     leases = [decode_lease(record.value) for record in gateway.kafka.records if record.topic.endswith("leases")]
     assert leases[-1].ended, "a gateway that stops ends its lease"
+    assert {lease.holder for lease in leases} == {f"gateway 127.0.0.1:{gateway.port}"}, "the port that was free"
 
 
 def _accepted(gateway: GatewayUnderTest, client_id: str) -> RawClient | None:
