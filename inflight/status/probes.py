@@ -91,9 +91,15 @@ def probe_process(name: str, address: str) -> ProcessStatus:
                 if sample.name in _BY_LABEL:
                     by_label.setdefault(sample.name, {})["".join(sample.labels.values())] = sample.value
     except (OSError, HTTPException, ValueError) as error:
-        return ProcessStatus(name=name, address=address, error=str(error))
+        return ProcessStatus(name=name, address=address, error=_why(error))
     name = _role(name, values, is_ready=not readiness.missing)
     return ProcessStatus(name=name, address=address, missing=readiness.missing, values=values, by_label=by_label)
+
+
+def _why(error: Exception) -> str:
+    """Returns why a process did not answer, for people."""
+    cause = error.reason if isinstance(error, urllib.error.URLError) else error
+    return (cause.strerror if isinstance(cause, OSError) else None) or str(cause)
 
 
 def _role(name: str, values: Mapping[str, float], *, is_ready: bool) -> str:
