@@ -85,7 +85,7 @@ def say(line: str) -> None:
 
 def compare(name: str, present: Settings, other: Settings, real: SimulatedLog, copies: int) -> None:
     """Prints what the replay says, and what a run with the other settings has done. real: the log of that run."""
-    answer = what_if(present, other, Period(), (), spark_jars(), say)
+    answer = what_if(present, other, Period(), (), spark_jars, say)
     found, total = answer.comparison, answer.comparison.total()
     ended = {outcome: count * copies for outcome, count in Counter(real.outcomes().values()).most_common()}
     say(f"{name}: {sum(total.before.values()):,} messages in {answer.took_s:.0f} s")

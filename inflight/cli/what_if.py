@@ -58,7 +58,7 @@ def what_if(
         warm_up_ms=_duration("--warm-up", warm_up),
     )
     groups = group or [pattern for pattern, _ in present.session_profiles]
-    answer = replay(present, other, period, groups, spark_jars(), lambda line: say(line, err=True))
+    answer = replay(present, other, period, groups, spark_jars, lambda line: say(line, err=True))
     try:
         text = "" if policy is None else policy.read_text(encoding="utf-8")
         keep(present.engine.data_dir, KeptAnswer(asked_ms=now_ms, policy=text, answer=answer))

@@ -11,9 +11,14 @@ from urllib.request import urlopen
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
+from inflight.cli.options import load_for_running_system
 from inflight.demo.up import UpProcess
+from inflight.local.spark_jars import spark_jars
 from state.records.ledger import LedgerRow
 from streaming.engine.batch_record import MICRO_BATCH
+from streaming.what_if import small_log
+from streaming.what_if.comparison import Comparison
+from streaming.what_if.job import Period, what_if
 from tests.integration.history.history_device import AnsweringDevice
 from tests.support.console import running_console
 from tests.support.waiting import DEADLINE_S, wait_until
@@ -73,7 +78,9 @@ def await_recorded(up: UpProcess, until_ms: int) -> None:
     consumer.close()
 
 
-def test_what_if_says_what_a_real_client_with_that_setting_did(up: UpProcess, tmp_path: Path) -> None:
+def test_what_if_says_what_a_real_client_with_that_setting_did(
+    up: UpProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     producer = KafkaProducer(bootstrap_servers=up.kafka, acks="all")
     with AnsweringDevice(*up.mqtt, "online", lambda topic, times: 0) as online:
         for number in range(MESSAGES):
@@ -102,6 +109,21 @@ def test_what_if_says_what_a_real_client_with_that_setting_did(up: UpProcess, tm
     lost = {number for number, outcome in real_of(real, "short").items() if outcome == "maxlen"}
     assert {example["message_id"].removeprefix("late-") for example in found["examples"]} == lost
     assert found["groups"]["*"]["changed"] == {}
+    in_this_process = compared(up, tmp_path / "other.toml")
+    monkeypatch.setattr(small_log, "MOST_RECORDS", -1)
+    by_spark = compared(up, tmp_path / "other.toml")
+    assert (by_spark.groups, by_spark.verified, by_spark.flow) == (
+        in_this_process.groups,
+        in_this_process.verified,
+        in_this_process.flow,
+    )
+
+
+def compared(up: UpProcess, policy: Path) -> Comparison:
+    """Asks for the whole log, within this process."""
+    present = load_for_running_system(None, None, up.data_dir)
+    other = load_for_running_system(None, None, up.data_dir, above=policy)
+    return what_if(present, other, Period(), [], spark_jars, print).comparison
 
 
 def real_of(real: dict[str, str], client_id: str) -> dict[str, str]:
