@@ -5,8 +5,8 @@ as arrays with an integer tag. Never reuse a tag; for all other changes see stat
 `connection_id` names the connection on which the event happened; later connections of a client have larger ids. Endings of a
 connection that the session has left are ignored. Its publications, subscriptions and acknowledgements count, because the client
 was answered as soon as they were in the log.
-`logged_ms` is Kafka's timestamp of the event's record, but not after the present micro-batch. A gateway leaves it at 0, and the
-host sets it; 0 = not known.
+`logged_ms` is Kafka's timestamp of the event's record, but not after the present micro-batch. An acknowledgement that was
+appended later than it came has the time at which it came. The host sets it; 0 = not known.
 """
 
 from collections.abc import Callable

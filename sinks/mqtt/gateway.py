@@ -38,6 +38,7 @@ from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt.system_topics import process_name
 from state.commands import GatewayCommand, OfferPublish
 from state.model import ClientId, Position, ReasonCode
+from state.records.events import happened_at
 
 _log: Final = structlog.get_logger(__name__)
 _LATE_MS: Final = 50
@@ -256,6 +257,8 @@ class Gateway(CommandHost[DeviceSocket]):
             if append.delays_lookups:
                 self._leaving[connection.client_id] += 1
             topic, key, may_linger = topics[append.topic], append.key or connection.key, append.may_linger
+            if may_linger and value and self._has_brokers_time():
+                value = happened_at(value, self._clock_ns() // 1_000_000)  # it is appended later, and Kafka gives it that time
             self.append(topic, key, value, append.headers, partial(self._appended, socket, append), may_linger=may_linger)
             if not may_linger and connection.is_low_rate(self.now_ms()):
                 self.limits.rate_limiter.appended(1)

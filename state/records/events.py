@@ -7,7 +7,9 @@ Key: the client id. No headers. Value, by its version byte (state/records/record
   a record, because a record costs more on its way to the session than its content;
 - version 3: one event as msgpack that an older engine would misread: `DeadlineReached`, by which the engine calls a session, or a
   `ClientConnected` with `expired`, which it would take for a wrong claim;
-- version 4: an array of FastSent and `Acknowledgement`s, in their order: the gateway has accepted the messages at once.
+- version 4: an array of FastSent and `Acknowledgement`s, in their order: the gateway has accepted the messages at once;
+- version 5: a time in milliseconds since 1970, eight bytes, and then a value of another version whose acknowledgements came at
+  that time. One for which nobody waits is appended later than it came.
 
 A record with the key `WAKE_UP_KEY` has an empty value and is for no session.
 """
@@ -39,7 +41,7 @@ WAKE_UP_KEY: Final = b"\x00engine-start"
 """Key of the record that only advances an offset (streaming/engine/kafka_access.py). MQTT forbids U+0000 in a client id
 [MQTT-1.5.4-2]."""
 
-EVENTS_VERSION: Final = 4
+EVENTS_VERSION: Final = 5
 EVENTS_VERSION_BYTE: Final = bytes([EVENTS_VERSION])
 MAX_EVENTS_IN_RECORD: Final = 32
 """Limit for gateways, because the engine limits its micro-batches by records."""
@@ -51,6 +53,8 @@ _PUBREL: Final = PubRelReceived.__struct_config__.tag
 _SEVERAL: Final = b"\x02" + NEWER_MARK
 _THIRD: Final = b"\x03" + NEWER_MARK
 _FOURTH: Final = b"\x04" + NEWER_MARK
+_FIFTH: Final = b"\x05" + NEWER_MARK
+_TIME_BYTES: Final = 8
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final[msgspec.msgpack.Decoder[LoggedEvent]] = msgspec.msgpack.Decoder(LoggedEvent)
 _decoder_of_several: Final[msgspec.msgpack.Decoder[tuple[Acknowledgement, ...]]] = msgspec.msgpack.Decoder(
@@ -103,12 +107,33 @@ def joined(values: Sequence[bytes], *, has_fast_sent: bool = False) -> bytes:
     return (_FOURTH if has_fast_sent else _SEVERAL) + _encoder.encode([msgspec.Raw(value[1:]) for value in values])
 
 
+def happened_at(value: bytes, at_ms: int) -> bytes:
+    """Returns the value of a record whose acknowledgements came before it is appended.
+
+    Args:
+        value: Of `encode_event` or `joined`.
+        at_ms: Milliseconds since 1970, by the clock of the brokers.
+    """
+    return _FIFTH + at_ms.to_bytes(_TIME_BYTES) + value
+
+
 def decode_events(data: bytes) -> tuple[LoggedEvent, ...]:
     """Returns the events of a record, at least one.
 
     Raises:
-        UnreadableRecord: `encode_event` or `joined` of this or an older version did not write it.
+        UnreadableRecord: `encode_event`, `joined` or `happened_at` of this or an older version did not write it.
     """
+    if not data.startswith(_FIFTH):
+        return _decoded(data)
+    begin = len(_FIFTH) + _TIME_BYTES
+    at_ms = int.from_bytes(data[len(_FIFTH) : begin])
+    return tuple(
+        msgspec.structs.replace(event, logged_ms=at_ms) if isinstance(event, Acknowledgement) else event
+        for event in _decoded(data[begin:])
+    )
+
+
+def _decoded(data: bytes) -> tuple[LoggedEvent, ...]:
     try:
         if data.startswith(_SEVERAL):
             return _decoder_of_several.decode(memoryview(data)[len(_SEVERAL) :])
@@ -127,7 +152,8 @@ def completed(
     """Returns the event with what follows from its record: the id of a publication, the acceptance time of a message, and the
     times of a CONNECT, an acknowledgement, a fast send, a claim and an accepted publication.
 
-    A message of FastSent was accepted earlier: its time is Kafka's timestamp of the message, if that is valid.
+    An acknowledgement that has its own time keeps it, if it is not later than the record. A message of FastSent was accepted
+    earlier: its time is Kafka's timestamp of the message, if that is valid.
 
     Args:
         accepted_ms: `accepted_at` of the record.
@@ -141,6 +167,8 @@ def completed(
                 message = msgspec.structs.replace(message, accepted_ms=taken_ms, expires_at_ms=expires_at_ms)
             return msgspec.structs.replace(event, message=message, logged_ms=accepted_ms)
         case PubAckReceived() | PubRecReceived() | PubCompReceived() | PubRelReceived():
+            if 0 < event.logged_ms <= accepted_ms:
+                return event
             return msgspec.structs.replace(event, logged_ms=accepted_ms)
         case ClientConnected(expired=expired):
             if expired is not None:

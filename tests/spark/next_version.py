@@ -11,12 +11,12 @@ from streaming.engine.operator.session_operator import SessionOperator
 from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 
-NEXT_VERSION_BYTE = b"\x05"
+NEXT_VERSION_BYTE = b"\x06"
 _NEXT = NEXT_VERSION_BYTE + NEWER_MARK
 
 
 class NextVersion:
-    """The session operator of a version that reads events of version 5, which here are those of version 1 under another name."""
+    """The session operator of a version that reads events of version 6, which here are those of version 1 under another name."""
 
     def __init__(self, settings: PipelineSettings) -> None:
         self.settings = settings

@@ -54,7 +54,7 @@ def test_an_event_of_a_newer_version_waits_for_that_version(pipeline: Pipeline, 
     error = wait_until(query.exception, "the query ends")
     said = newer_event(str(error))
     assert said is not None, error
-    assert f"of {topics.events} has version 5, and this Inflight reads 4" in said
+    assert f"of {topics.events} has version 6, and this Inflight reads 5" in said
     assert written(pipeline) == before
     assert committed(pipeline) <= batches
 
@@ -75,4 +75,4 @@ def test_newer_events_become_dead_letters_if_configured(pipeline: Pipeline) -> N
     pipeline.send_message("other", event)  # a payload may be anything
     (letter,) = pipeline.read(topics.dead_letters, 1)
     assert letter.value == event
-    assert b"record version 5, this Inflight reads 4: start the version" in dict(letter.headers)["x-detail"]
+    assert b"record version 6, this Inflight reads 5: start the version" in dict(letter.headers)["x-detail"]

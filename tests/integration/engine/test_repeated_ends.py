@@ -47,4 +47,4 @@ def test_an_engine_that_dies_of_a_record_each_time_names_it(kafka: SharedKafka, 
     seen = json.loads(inflight("status", "--json", *options).stdout)
     (found,) = [finding for finding in seen["findings"] if "times in a row" in finding["what"]]
     assert "the engine has ended 3 times in a row at micro-batch 0 (repeated-ends.events-0 from 0 to " in found["what"]
-    assert "has version 5, and this Inflight reads 4" in found["what"]
+    assert "has version 6, and this Inflight reads 5" in found["what"]

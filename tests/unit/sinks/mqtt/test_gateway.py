@@ -24,7 +24,7 @@ from state.commands import AcceptConnection, CommandBatch, OfferPublish, OpenFas
 from state.events import ClientConnected, FastSent
 from state.model import Position
 from state.records.commands import encode_command_batch
-from state.records.events import decode_events
+from state.records.events import decode_events, encode_puback
 from state.records.session_marks import SessionMark
 from state.records.subscriptions import SubscriptionList, decode_subscriptions
 from tests.support.waiting import until
@@ -44,7 +44,7 @@ class Site:
     looked_up: those who wait for the tables.
     """
 
-    def __init__(self, settings: GatewaySettings = SETTINGS) -> None:
+    def __init__(self, settings: GatewaySettings = SETTINGS, *, has_brokers_time: Callable[[], bool] = lambda: False) -> None:
         self.waiting: set[bytes] = set()
         """Keys of publications that wait."""
         self.looked_up: list[Callable[[bool], None]] = []
@@ -58,6 +58,7 @@ class Site:
             settings,
             self,  # type: ignore[arg-type]
             GatewayCounters(),
+            has_brokers_time=has_brokers_time,
             tables=tables,
             look_up=self.looked_up.append,
             waits=self.waiting.__contains__,
@@ -358,4 +359,19 @@ async def test_a_delayed_device_that_leaves_is_not_written_to() -> None:
     await until(lambda: asyncio.get_running_loop().time() > due_s, "the delay is over")
     assert transport.take() == b""
     assert site.gateway.counters.bugs == 0
+    site.gateway.stop()
+
+
+@pytest.mark.parametrize("has_brokers_time", [True, False])
+async def test_an_acknowledgement_that_is_appended_later_says_when_it_came(has_brokers_time: bool) -> None:
+    site = Site(has_brokers_time=lambda: has_brokers_time)
+    socket, _ = await site.connected()
+    site.appended.clear()
+    value = encode_puback(1, 2)
+    site.gateway.append_all(socket, [Append(value, is_urgent=False), Append(value)])
+    (_, _, later), (_, _, at_once) = site.appended
+    assert at_once == value
+    (event,) = decode_events(later or b"")
+    came_ms = time.time_ns() // 1_000_000
+    assert event.logged_ms in range(came_ms - 10_000, came_ms + 1) if has_brokers_time else later == value  # type: ignore[union-attr]
     site.gateway.stop()

@@ -29,6 +29,7 @@ from state.records.events import (
     encode_pubcomp,
     encode_pubrec,
     encode_pubrel,
+    happened_at,
     joined,
 )
 from state.records.record import VERSION_BYTE
@@ -141,6 +142,35 @@ def test_version_4_is_what_it_was_when_it_was_first_written() -> None:
     sent = "9b 0c 01 920005 04 cd8000 01 9da16da174c4017001c20000c0c095c0c0c0c09090c0c0 07 c2 00 c3"
     written = bytes.fromhex(f"04c1696e666c69676874 92 {sent} 96040102 00a000")
     assert joined([encode_event(FAST_SENT), encode_puback(1, 2)], has_fast_sent=True) == written
+
+
+def test_version_5_is_what_it_was_when_it_was_first_written() -> None:
+    """An engine that does not know it waits for one that does."""
+    written = bytes.fromhex("05c1696e666c69676874 0000018bcfe56800 01 96040102 00a000")
+    assert happened_at(encode_puback(1, 2), 1_700_000_000_000) == written
+    assert decode_events(written) == (PubAckReceived(connection_id=1, packet_id=2, logged_ms=1_700_000_000_000),)
+
+
+def test_acknowledgements_have_the_time_at_which_they_came() -> None:
+    several = joined([encode_event(event) for event in (FAST_SENT, *ACKNOWLEDGEMENTS)], has_fast_sent=True)
+    sent, *answers = decode_events(happened_at(several, 4))
+    assert sent == FAST_SENT
+    assert answers == [msgspec.structs.replace(event, logged_ms=4) for event in ACKNOWLEDGEMENTS]
+
+
+@pytest.mark.parametrize(("came_ms", "logged_ms"), [(4, 4), (5, 5), (6, 5), (0, 5)])
+def test_no_acknowledgement_came_after_its_record(came_ms: int, logged_ms: int) -> None:
+    for event in ACKNOWLEDGEMENTS:
+        came, logged = (msgspec.structs.replace(event, logged_ms=at_ms) for at_ms in (came_ms, logged_ms))
+        assert completed(came, topic="events", partition=2, offset=9, accepted_ms=5) == logged
+
+
+@pytest.mark.parametrize("inner", [b"", happened_at(encode_puback(1, 2), 4)])
+def test_a_time_without_events_of_another_version_is_unreadable(inner: bytes) -> None:
+    with pytest.raises(UnreadableRecord):
+        decode_events(happened_at(inner, 4))
+    with pytest.raises(UnreadableRecord):
+        decode_events(happened_at(b"", 4)[:-2])
 
 
 def test_a_connect_of_an_earlier_version_names_no_expired_session() -> None:

@@ -30,7 +30,7 @@ LEASE = encode_lease(Lease(holder="g", duration_ms=1))
 @pytest.mark.parametrize(("decode", "data"), [*WRITTEN, pytest.param(decode_lease, LEASE, id="leases")])
 def test_a_new_version_is_known_as_one(decode: Decode, data: bytes) -> None:
     with pytest.raises(NewerRecord, match="start the version that wrote it, or a newer one"):
-        decode(b"\x05" + NEWER_MARK + data[1:])
+        decode(b"\x06" + NEWER_MARK + data[1:])
 
 
 @pytest.mark.parametrize(("decode", "data"), WRITTEN)

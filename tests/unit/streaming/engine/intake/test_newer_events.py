@@ -4,9 +4,9 @@ from streaming.engine.intake.newer_events import newer_event
 
 
 def test_sparks_error_becomes_an_instruction() -> None:
-    said = newer_event("Job aborted: [USER_RAISED_EXCEPTION] inflight-newer-event 5 my-inflight.events-1-42; SQLSTATE: P0001\n")
+    said = newer_event("Job aborted: [USER_RAISED_EXCEPTION] inflight-newer-event 6 my-inflight.events-1-42; SQLSTATE: P0001\n")
     assert said is not None
-    assert said.startswith("the event at offset 42 in partition 1 of my-inflight.events has version 5, and this Inflight reads 4")
+    assert said.startswith("the event at offset 42 in partition 1 of my-inflight.events has version 6, and this Inflight reads 5")
     assert "Start the version of Inflight that the gateways and bridges have, or a newer one" in said
 
 
