@@ -140,7 +140,8 @@ class Presence:
         try:
             found = self._consumer.list_topics(self._topic, timeout=_ANSWER_S).topics.get(self._topic)
         except KafkaException as error:
-            raise self._errors.failed("no broker answers", error) from error
+            self._consumer.poll(0)  # calls `error_cb`
+            raise self._errors.failed(f"{self._topic}: no broker answers", error) from error
         if found is None or found.error is not None:
             raise KafkaFailed(
                 f"topic {self._topic} does not exist, or may not be described; `inflight topics` creates it, and `topic=` names "

@@ -65,7 +65,10 @@ class PendingRequest:
     def late(self, timeout_s: float) -> RequestFailed:
         """Returns the error of a request without a response in time."""
         known = "its message has no receipt yet" if self._receipt is None else f"its message was {self._receipt.outcome}"
-        return RequestFailed(f"{self.client_id!r} has not answered within {timeout_s:g} s; {known}", self._receipt)
+        text = (
+            f"{self.client_id!r} has not answered within {timeout_s:g} s; {known}. `inflight client` says whether it is connected"
+        )
+        return RequestFailed(text, self._receipt)
 
     def settle(self, outcome: UplinkMessage | Exception) -> None:
         """Ends the request, unless something else has: the first response counts."""

@@ -22,6 +22,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_STORED, Consumer, KafkaExce
 from inflight.keywords import checked
 from inflight.readers.recent_ids import RecentIds
 from inflight.running_up import kafka_of_running_up
+from sinks.kafka.first_contact import first_contact
 from sinks.kafka.group_consumer import check_consumer_error, is_committed_later
 from sinks.kafka.librdkafka import ClientErrors, ErrorLogThrottle, KafkaFailed, client_config, new_client, reason_of
 from sinks.kafka.security.librdkafka_client import from_python_names
@@ -38,6 +39,7 @@ _SESSION_MS: Final = 10_000
 """The group gives the partitions of a process that has died to others after this time."""
 _LAST_COMMIT_S: Final = 5.0
 _REJOIN_S: Final = 0.1
+_SILENT_S: Final = 1.0
 
 _log: Final = LibraryLogger(__name__)
 
@@ -89,6 +91,10 @@ class GroupStream(ABC, Generic[T]):
             "queued.max.messages.kbytes": 16_384,
         }
         servers, options = bootstrap_servers or kafka_of_running_up(), from_python_names(kafka_options)
+        self._servers = servers
+        self._silent_since_s: float | None = None
+        """When the first fetch began; None = not yet, or there was an answer, or it was said that there is none."""
+        self._has_begun = False
         self._config = client_config(servers, options, self._errors, config)
         self._client: Any = new_client(Consumer, self._config)
         self._client.subscribe([topic])
@@ -249,12 +255,24 @@ class GroupStream(ABC, Generic[T]):
         except KafkaException as error:
             raise self._errors.failed(self._topic, error) from error
         if message is None:
+            self._say_if_kafka_is_away()
             if self._errors.is_login_refused:
                 raise KafkaFailed(f"{self._topic} cannot be read: Kafka refuses the login. Check kafka_options")
         elif (wrong := message.error()) is not None:
             check_consumer_error(wrong, self._topic, self._log_throttle)
         else:
             self._fetched = message
+
+    def _say_if_kafka_is_away(self) -> None:
+        """Warns once if nothing listens at the addresses some seconds after the first fetch. The reader goes on trying."""
+        if not self._has_begun:
+            self._has_begun, self._silent_since_s = True, time.monotonic()
+        if self._silent_since_s is None or time.monotonic() - self._silent_since_s < _SILENT_S:
+            return
+        self._silent_since_s = None
+        if (why := first_contact(self._servers)) is not None:
+            action = "this reader goes on trying; check the address, and that Kafka runs"
+            _log.warning("kafka_does_not_answer", topic=self._topic, error=why, action=action)
 
     def _begin_anew(self) -> None:
         """Reads the topic from its beginning. Values that the loop has, and those left of their record, stay."""

@@ -84,7 +84,8 @@ def test_a_request_ends_when_its_message_dies(requests: Requests) -> None:
 
 def test_a_late_answer_says_what_is_known_of_the_message(requests: Requests) -> None:
     request = begin(requests)
-    assert str(request.late(2)) == "'lamp' has not answered within 2 s; its message has no receipt yet"
+    said = "'lamp' has not answered within 2 s; its message has no receipt yet. `inflight client` says whether it is connected"
+    assert str(request.late(2)) == said
     follow(request, Outcome.DELIVERED)
     assert "its message was delivered" in str(request.late(2))
 

@@ -3,8 +3,11 @@
 import asyncio
 
 import pytest
+import structlog
 from confluent_kafka import KafkaError
 
+from inflight.local.child_process import free_port
+from inflight.readers import group_stream
 from inflight.readers.group_stream import ReaderClosed
 from inflight.readers.uplink import Uplink, uplink_message
 from sinks.kafka.librdkafka import KafkaFailed
@@ -44,6 +47,20 @@ def test_all_that_a_device_says_is_in_the_message() -> None:
     assert (read.inflight_id, read.username, read.expiry_interval_s) == ("lamp:1:2", "anna", 30)
     assert read.properties == properties
     assert (read.partition, read.offset, read.received_ms) == (0, 7, 1_700_000_000_007)
+
+
+def test_a_reader_without_kafka_says_once_where_it_looked(
+    log: KafkaLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_stream, "_SILENT_S", 0)
+    monkeypatch.setattr(structlog, "is_configured", lambda: False)
+    server = f"127.0.0.1:{free_port()}"
+    with Uplink(server, group="test") as messages:
+        for _ in range(3):
+            messages._fetch(0)
+    (said,) = [line for line in caplog.messages if line.startswith("kafka_does_not_answer")]
+    assert f"{server}: Connection refused" in said
+    assert "goes on trying" in said
 
 
 def test_an_offset_is_stored_when_the_body_has_ended(log: KafkaLog) -> None:
