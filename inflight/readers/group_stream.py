@@ -261,7 +261,7 @@ class GroupStream(ABC, Generic[T]):
         elif (wrong := message.error()) is not None:
             check_consumer_error(wrong, self._topic, self._log_throttle)
         else:
-            self._fetched = message
+            self._has_begun, self._fetched = True, message
 
     def _say_if_kafka_is_away(self) -> None:
         """Warns once if nothing listens at the addresses some seconds after the first fetch. The reader goes on trying."""
