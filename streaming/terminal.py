@@ -76,6 +76,15 @@ def write_table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, kee
     console().print(table)
 
 
+def counted(number: float, one: str, several: str = "") -> str:
+    """Returns a number with its noun: `1 client`, `2,000 clients`.
+
+    Args:
+        several: The plural; default: `one` with an s.
+    """
+    return f"{number:,.0f} {one if number == 1 else several or f'{one}s'}"
+
+
 def shown(value: object) -> str:
     """Returns the text of a cell, whole and on one line. Null is empty."""
     if value is None:

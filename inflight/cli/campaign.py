@@ -9,7 +9,7 @@ import typer
 
 from inflight.cli.history import Json
 from inflight.cli.options import Config, DataDir, Overrides, load_for_running_system
-from streaming.terminal import say, write_json, write_table
+from streaming.terminal import counted, say, write_json, write_table
 
 if TYPE_CHECKING:
     from inflight.campaign.outcomes import CampaignOutcomes
@@ -50,7 +50,7 @@ def start(
         )
         campaign = new_campaign(plan, len(clients), now_ms=time.time_ns() // 1_000_000)
         topic.write([*list_records(plan.id, clients), campaign_record(campaign)])
-    say(f"campaign {plan.id}: {len(clients):,} clients", err=True)
+    say(f"campaign {plan.id}: {counted(len(clients), 'client')}", err=True)
     _run(settings, plan.id)
 
 

@@ -30,7 +30,7 @@ from inflight.cli.sending import (
     timeout_of,
 )
 from state.errors import InflightError
-from streaming.terminal import say, write_json, write_table
+from streaming.terminal import counted, say, write_json, write_table
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -155,11 +155,11 @@ def _row(one: "Subscriber") -> tuple[object, ...]:
 
 def _summary(found: "list[Subscriber]", topic: str | None, client: str | None) -> str:
     if client is not None:
-        return f"{client} has {len(found):,} subscriptions"
+        return f"{client} has {counted(len(found), 'subscription')}"
     clients = len({one.client_id for one in found if not one.group})
     groups = len({(one.group, one.topic_filter) for one in found if one.group})
-    members = f", and one member of each of {groups:,} shared subscriptions" if groups else ""
-    return f"{clients:,} clients would get a message of {topic}{members}"
+    members = f", and one member of each of {counted(groups, 'shared subscription')}" if groups else ""
+    return f"{counted(clients, 'client')} would get a message of {topic}{members}"
 
 
 def _check_routing(settings: "Settings", consequence: str) -> None:

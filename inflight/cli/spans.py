@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from inflight.cli.options import Config, DataDir, JsonLogs, Overrides, load_for_running_system
-from streaming.terminal import say
+from streaming.terminal import counted, say
 
 
 def spans(
@@ -53,4 +53,4 @@ def spans(
         say("ready spans")
         count = export_spans(receipts.batches(), collector, is_stopping=lambda: is_stopping)
     collector.close()
-    say(f"exported the spans of {count} messages", err=True)
+    say(f"exported the spans of {counted(count, 'message')}", err=True)

@@ -76,15 +76,16 @@ def what_if(
 
 def _show(answer: "WhatIfAnswer") -> None:
     from streaming.history.times import shown_utc
-    from streaming.terminal import say, write_table
+    from streaming.terminal import counted, say, write_table
     from streaming.what_if.comparison import LeftOut
     from streaming.what_if.plot import bars
 
     found = answer.comparison
     total = found.total()
-    say(f"from {shown_utc(answer.since_ms)} to {shown_utc(answer.until_ms)} UTC: {answer.batches:,} micro-batches", err=True)
+    batches = counted(answer.batches, "micro-batch", "micro-batches")
+    say(f"from {shown_utc(answer.since_ms)} to {shown_utc(answer.until_ms)} UTC: {batches}", err=True)
     say(
-        f"{sum(total.before.values()):,} messages of {total.clients:,} clients; "
+        f"{counted(sum(total.before.values()), 'message')} of {counted(total.clients, 'client')}; "
         f"{answer.records:,} records replayed in {answer.took_s:.0f} s",
         err=True,
     )
@@ -97,10 +98,10 @@ def _show(answer: "WhatIfAnswer") -> None:
         say(line)
     say("")
     for change, number in total.changed.items():
-        say(f"{number:,} messages: {change}")
+        say(f"{counted(number, 'message')}: {change}")
     say(f"{sum(total.changed.values()):,} messages end otherwise; {found.verified:,} outcomes are as in the ledger when replayed")
     for reason, clients in found.left_out.items():
-        say(f"{clients:,} clients left out: {LeftOut[reason.upper()]}")
+        say(f"{counted(clients, 'client')} left out: {LeftOut[reason.upper()]}")
 
 
 def _rows(name: str, tally: "GroupTally") -> "Iterator[tuple[object, ...]]":

@@ -7,6 +7,7 @@ from typing import Final
 
 from inflight.status.findings import lease_expired
 from inflight.status.measurements import ENGINE, LeaseHolder, Measurements, ProcessStatus, format_age
+from streaming.terminal import counted
 
 _CONNECTED: Final = {"gateway": "inflight_gateway_connections", "bridge": "inflight_bridge_devices"}
 """The metric by which a process of each kind is recognised."""
@@ -109,16 +110,12 @@ def _summary(name: str, values: Mapping[str, float]) -> str:
     if name == ENGINE and "inflight_engine_last_micro_batch_seconds" in values:
         batches = values.get("inflight_engine_micro_batches_total", 0)
         last_s = values["inflight_engine_last_micro_batch_seconds"]
-        return f"{_counted(batches, 'micro-batch', 'micro-batches')}, the last one took {last_s:.2f} s"
+        return f"{counted(batches, 'micro-batch', 'micro-batches')}, the last one took {last_s:.2f} s"
     if _CONNECTED["gateway"] in values:
         sent, fast = (values.get(f"inflight_gateway_{what}publishes_sent_total", 0) for what in ("", "fast_"))
         share = f", {fast / sent:.0%} of them on the fast path" if sent else ""
-        devices = _counted(values[_CONNECTED["gateway"]], "device", "devices")
-        return f"{devices}, {_counted(sent, 'PUBLISH', 'PUBLISHes')} sent{share}"
+        devices = counted(values[_CONNECTED["gateway"]], "device")
+        return f"{devices}, {counted(sent, 'PUBLISH', 'PUBLISHes')} sent{share}"
     if _CONNECTED["bridge"] in values:
-        return _counted(values[_CONNECTED["bridge"]], "device", "devices")
+        return counted(values[_CONNECTED["bridge"]], "device")
     return ""
-
-
-def _counted(number: float, one: str, several: str) -> str:
-    return f"{number:,.0f} {one if number == 1 else several}"

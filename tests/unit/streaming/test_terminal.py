@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streaming.terminal import console, plain, say, write_json, write_table
+from streaming.terminal import console, counted, plain, say, write_json, write_table
 
 OUTSIDE = "plant:key:7 [bold]x[/bold] \x1b]0;owned\x07\u202e\u2028"
 SHOWN = r"plant:key:7 [bold]x[/bold] \x1b]0;owned\x07\u202e\u2028"
@@ -68,6 +68,11 @@ def test_a_table_without_rows_into_a_pipe_is_its_head(capsys: pytest.CaptureFixt
 def test_columns_that_are_typed_again_keep_their_names(capsys: pytest.CaptureFixture[str]) -> None:
     write_table(("client_id", "count_star()"), [], keeps_names=True)
     assert capsys.readouterr().out == "client_id  count_star()\n"
+
+
+def test_one_is_counted_in_the_singular() -> None:
+    assert [counted(number, "client") for number in (0, 1, 2_000)] == ["0 clients", "1 client", "2,000 clients"]
+    assert counted(2, "micro-batch", "micro-batches") == "2 micro-batches"
 
 
 def test_json_is_exact_and_harmless(capsys: pytest.CaptureFixture[str]) -> None:

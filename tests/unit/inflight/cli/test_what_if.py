@@ -91,5 +91,5 @@ def test_what_changes_and_what_is_left_out_is_said(asked: list[tuple[Any, ...]],
     assert "lamp-* maxlen 0 2 +2" in lines
     assert [line.split()[0] for line in lines if line.endswith("9 7 -2")] == ["lamp-*"], "each row once"
     assert "2 messages: delivered → maxlen" in lines
-    assert any(line.startswith("1 clients left out: their sessions began before") for line in lines)
+    assert any(line.startswith("1 client left out: their sessions began before") for line in lines)
     assert any("cut by the times of the ledger" in line for line in lines)
