@@ -86,7 +86,7 @@ def _show(answer: "WhatIfAnswer") -> None:
     say(f"from {shown_utc(answer.since_ms)} to {shown_utc(answer.until_ms)} UTC: {batches}", err=True)
     say(
         f"{counted(sum(total.before.values()), 'message')} of {counted(total.clients, 'client')}; "
-        f"{answer.records:,} records replayed in {answer.took_s:.0f} s",
+        f"{answer.records:,} records replayed in {answer.took_s:.1f} s",
         err=True,
     )
     if not answer.is_recorded:
