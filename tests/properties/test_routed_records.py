@@ -2,10 +2,11 @@
 
 Rules, for any packets and any order of confirmations:
 1. An answer goes out after the last record of its packet, and answers have the order of the packets.
-2. Behind a SUBSCRIBE or UNSUBSCRIBE nothing but further ones is appended before Kafka has a list with it. At most one list is
-   unconfirmed.
+2. What comes behind a SUBSCRIBE or UNSUBSCRIBE, but for further ones, is appended when Kafka has a list with it. At most one
+   list is unconfirmed.
 3. The events for the session are numbered. A list has the number of its newest change, and the last one has all subscriptions.
-4. What the session hears of a retained publication of QoS 2 comes behind the record that retains it.
+4. A retained publication is handed on, and the session hears of it at QoS 2, behind the record that retains it. What is handed on
+   at QoS 0 and 1 has the order of the packets.
 """
 
 from collections.abc import Callable
@@ -42,7 +43,9 @@ def published(packet_id: int, topic_filter: str, qos: int) -> bytes:
 class Run:
     """Sends packets, and checks rules 1, 2 and 4 while Kafka confirms records in the order that `order` draws."""
 
-    def __init__(self) -> None:
+    def __init__(self, changes: list[int]) -> None:
+        self.changes = changes
+        """The packets that make a list, in the order of the lists."""
         self.harness: Harness = connected(
             4, routing=RoutingSettings(enabled=True), accept={"subscriptions": (), "topic_filters": (), "max_awaiting_rel": 50}
         )
@@ -54,14 +57,20 @@ class Run:
     def note(self) -> None:
         for append in self.harness.waiting:
             if append not in self.seen:
-                if append.topic is AppendTopic.SUBSCRIPTIONS:
+                kept = [other for other in self.seen if other.topic is AppendTopic.RETAINED]
+                unconfirmed = [int.from_bytes(other.value) for other in kept if other not in self.confirmed]
+                if is_list(append):
                     assert all(other in self.confirmed for other in self.seen if is_list(other)), "rule 2: one list"
-                elif not versions_of(append):
-                    newest = max((version for other in self.seen for version in versions_of(other)), default=0)
+                elif ids := ids_of(append, self.changes) if not versions_of(append) else []:
+                    versions = {version for other in self.seen for version in versions_of(other)}
+                    newest = max((version for version in versions if self.changes[version - 1] < ids[0]), default=0)
                     assert newest <= self.confirmed_version, "rule 2"
+                    assert append in kept or ids[0] not in unconfirmed, "rule 4"
+                    if append.topic is AppendTopic.UPLINK:
+                        handed_on = [int.from_bytes(other.value) for other in self.seen if other.topic is AppendTopic.UPLINK]
+                        assert all(packet_id < ids[0] for packet_id in handed_on), "rule 4: the order"
                 self.seen.append(append)
                 if any(isinstance(event, PublishReceived) and event.retain for event in events_of(append)):
-                    kept = [other for other in self.confirmed if other.topic is AppendTopic.RETAINED]
                     assert [other.value for other in kept].count(payload_of(append)) == 1, "rule 4"
 
     @property
@@ -113,7 +122,8 @@ PACKETS = st.lists(
 
 @given(packets=PACKETS, order=st.lists(st.integers(0, 7), max_size=40), together=st.booleans())
 def test_answers_follow_all_records_of_their_packet(packets: list[Packet], order: list[int], together: bool) -> None:
-    run, changes = Run(), packets_with_a_list(packets)
+    changes = packets_with_a_list(packets)
+    run = Run(changes)
     harness, expected = run.harness, []
     sent = []
     for packet_id, (make, topic_filter, qos) in enumerate(packets, start=1):
