@@ -21,6 +21,7 @@ from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from state.setting import MIB
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
+from streaming.terminal import counted
 
 _SLOW_BATCH_S: Final = 10.0
 _OLD_MESSAGE_S: Final = 3 * 3_600.0
@@ -180,7 +181,8 @@ def _process_findings(seen: Measurements) -> Iterator[Finding]:
             severity = Severity.NOTE if is_spare else Severity.CRITICAL
             yield Finding(severity, f"the {where} is not ready: {condition.what}", condition.action)
         if contested := process.values.get(_CONTESTED, 0):
-            what = f"the {where}: several devices use one client id and take each other's connection ({contested:,.0f} such ids)"
+            ids = counted(contested, "such id")
+            what = f"the {where}: several devices use one client id and take each other's connection ({ids})"
             action = "give each device its own client id; the gateway's log names these: client_id_contested"
             yield Finding(Severity.WARNING, what, action)
         yield from _offer_findings(process, where)
@@ -209,12 +211,13 @@ def _offer_findings(process: ProcessStatus, where: str) -> Iterator[Finding]:
 
 def _drop_findings(seen: Measurements, engine: ProcessStatus | None) -> Iterator[Finding]:
     drops = seen.drops
-    counted = {} if engine is None else engine.by_label.get(DROPPED_CONNECTED, {})
-    before = {outcome: int(count) for outcome, count in counted.items() if count}
+    in_metrics = {} if engine is None else engine.by_label.get(DROPPED_CONNECTED, {})
+    before = {outcome: int(count) for outcome, count in in_metrics.items() if count}
     worst = max(drops.counts or before, key=lambda outcome: (drops.counts or before)[outcome], default="")
     action = f"{_DROP_ACTIONS.get(worst, 'see their dead letters')}; docs/operate/alerts.md, InflightDropsForConnected"
     if drops.total:
-        what = f"{drops.total:,} messages were dropped for clients that are connected: {drops}"
+        dropped = counted(drops.total, "message was dropped", "messages were dropped")
+        what = f"{dropped} for clients that are connected: {drops}"
         yield Finding(Severity.WARNING, what, action)
     elif before:
         counts = ", ".join(f"{count:,} {outcome}" for outcome, count in before.items())
@@ -232,7 +235,8 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
         yield Finding(Severity.CRITICAL, str(seen.ends), action)
     if seen.hangs.count:
         hangs = seen.hangs
-        what = f"{hangs.count} engines were ended because their query hung, the last one {hangs.at}: {hangs.reason}"
+        ended = counted(hangs.count, "engine was ended because its query hung", "engines were ended because their query hung")
+        what = f"{ended}, the last one {hangs.at}: {hangs.reason}"
         yield Finding(Severity.NOTE, what, "docs/operate/troubleshoot.md, A query that hangs")
     if seen.losses.records:
         newest = ", ".join(seen.losses.newest)
@@ -270,7 +274,7 @@ def _session_findings(seen: Measurements) -> Iterator[Finding]:
         return
     if sessions.quarantined:
         action = "`inflight sessions --where quarantined`; docs/operate/troubleshoot.md, A client is quarantined"
-        yield Finding(Severity.WARNING, f"{sessions.quarantined} clients are quarantined", action)
+        yield Finding(Severity.WARNING, counted(sessions.quarantined, "client is quarantined", "clients are quarantined"), action)
     if sessions.oldest_s is not None and sessions.oldest_s > _OLD_MESSAGE_S:
         what = f"a message has waited for its acknowledgement for {sessions.oldest_s / 3_600:.1f} h"
         action = "its device is away, or does not acknowledge (retry_mqtt5): `inflight sessions --where 'inflight > 0'`"

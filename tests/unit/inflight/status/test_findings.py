@@ -155,6 +155,7 @@ def test_many_offers_refused_for_want_of_time_are_a_finding() -> None:
 def test_each_outcome_of_a_drop_has_its_own_advice(outcome: Outcome) -> None:
     seen = replace(WELL, drops=DroppedMessages(newest_s=1.0, counts={outcome.value: 1}))
     (found,) = findings(seen)
+    assert found.what.startswith("1 message was dropped for clients that are connected: ")
     assert "see their dead letters" not in found.action
 
 
