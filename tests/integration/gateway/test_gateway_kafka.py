@@ -110,7 +110,8 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
 
 
 def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: GatewaySettings) -> None:
-    """Its records are in the log, where sessions read them behind its CONNECT. QoS 2 waits for the session."""
+    """Its records are in the log, where sessions read them behind its CONNECT. Its session ends with its connection, so QoS 2
+    waits for nothing either."""
     name = f"{settings.leases_topic}-by-time"
     create_topics(settings.bootstrap_servers, name, message_timestamp_type="LogAppendTime")
     settings = replace(settings, leases_topic=name)
@@ -120,11 +121,12 @@ def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: Gatew
         device.send(packet(0x82, b"\x00\x05", text("t"), b"\x01") + publish("up", b"one", first_byte=0x32, packet_id=6))
         assert {device.packet(), device.packet()} == {bytes.fromhex("9003000501"), bytes.fromhex("40020006")}
         device.send(publish("up", b"two", first_byte=0x34, packet_id=7))
+        device.expect("50020007")
         with SessionsOnKafka(settings) as engine:
-            device.expect("50020007")
+            wait_until(lambda: "served" in engine.sessions, "the session")
             session = engine.sessions["served"]
-            assert [one.topic_filter for one in session.outbound.subscriptions] == ["t"]
             wait_until(lambda: list(session.inbound.awaiting_rel.entries) == [7], "the session knows the publication")
+            assert [one.topic_filter for one in session.outbound.subscriptions] == ["t"]
 
 
 def with_routing(settings: GatewaySettings) -> GatewaySettings:
