@@ -245,7 +245,7 @@ def test_an_unreadable_acknowledgement_is_counted_and_harms_nobody() -> None:
 def test_0x97_of_the_broker_holds_everything_off_for_the_backoff() -> None:
     broker = FakeBroker()
     broker.answers = lambda publish: ReasonCode.QUOTA_EXCEEDED if len(broker.published) == 1 else 0
-    with running_bridge(broker) as bridge:
+    with running_bridge(broker, backoff=BackoffSettings(initial_ms=3_000)) as bridge:  # m-2 must come before its end
         birth(bridge)
         send(bridge, "m-1", 1)
         [refused] = bridge.kafka.wait_for("d1", PubAckReceived)
