@@ -277,14 +277,14 @@ class Matcher:
         self, entry: ClientEntry, options: tuple[SubscriptionOptions, ...], topic: str, retained_ms: int
     ) -> tuple[SubscriptionOptions, ...]:
         """Leaves out the subscriptions whose SUBSCRIBE brings what was retained at that time."""
-        began_ms = self._tables.subscriptions.recent.of(entry.client_id)
-        if began_ms is None:
+        tables = self._tables
+        left_out = tables.subscriptions.recent.began_behind(entry.client_id, retained_ms + tables.clocks_differ_ms)
+        if not left_out:
             return options
-        limit_ms = retained_ms + self._tables.clocks_differ_ms
         return tuple(
             each
             for topic_filter, each in entry.subscriptions.items()
-            if began_ms.get(topic_filter, 0) <= limit_ms and not is_shared(topic_filter) and topic_matches(topic_filter, topic)
+            if topic_filter not in left_out and not is_shared(topic_filter) and topic_matches(topic_filter, topic)
         )
 
     def _retained(self, publication: Publication) -> list[RoutedRecord]:

@@ -13,14 +13,15 @@ Brokers have clocks of their own. With several of them, what is closer together 
 """
 
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Final
 
 from state.model import ClientId
 
 _MOST_RETAINED: Final = 20_000
-"""These take 3 MB."""
-_MOST_CLIENTS: Final = 10_000
-_MOST_FILTERS_OF_CLIENT: Final = 1_000
+"""These take 4 MB."""
+_MOST_SUBSCRIPTIONS: Final = 20_000
+"""These take 9 MB if each is of another client."""
 _MOST_BETWEEN_MS: Final = 10_000
 """Time between the two records of a retained publication. It takes milliseconds."""
 
@@ -34,25 +35,38 @@ class RecentSubscriptions:
         newest_ms: When the last one began, in ms since 1970.
     """
 
-    def __init__(self, *, most_clients: int = _MOST_CLIENTS) -> None:
+    def __init__(self, *, most: int = _MOST_SUBSCRIPTIONS) -> None:
         self.newest_ms = 0
-        self._most_clients = most_clients
+        self._most = most
+        self._count = 0
         self._began_ms: OrderedDict[ClientId, dict[str, int]] = OrderedDict()
+        """By client and topic filter; of both the newest is the last one."""
 
-    def began(self, client_id: ClientId, topic_filters: list[str], time_ms: int) -> None:
+    def began(self, client_id: ClientId, topic_filters: Collection[str], time_ms: int) -> None:
         """Notes subscriptions.
 
         Args:
+            topic_filters: At least one.
             time_ms: Time of the record of the list, in ms since 1970.
         """
         self.newest_ms = max(self.newest_ms, time_ms)
         known = self._began_ms.setdefault(client_id, {})
         self._began_ms.move_to_end(client_id)
-        known.update(dict.fromkeys(topic_filters, time_ms))
-        while len(known) > _MOST_FILTERS_OF_CLIENT:
-            del known[next(iter(known))]
-        if len(self._began_ms) > self._most_clients:
-            self._began_ms.popitem(last=False)
+        self._count -= len(known)
+        for topic_filter in topic_filters:
+            known.pop(topic_filter, None)
+            known[topic_filter] = time_ms
+        self._count += len(known)
+        while self._count > self._most and len(self._began_ms) > 1:
+            _, forgotten = self._began_ms.popitem(last=False)
+            self._count -= len(forgotten)
+
+    def began_behind(self, client_id: ClientId, time_ms: int) -> Collection[str]:
+        """Returns the topic filters of the client's subscriptions that are known to have begun after a time."""
+        known = self._began_ms.get(client_id)
+        if known is None or known[next(reversed(known))] <= time_ms:  # most publications are behind all subscriptions
+            return ()
+        return {topic_filter for topic_filter, began_ms in known.items() if began_ms > time_ms}
 
     def retained_matters(self, first_ms: int) -> bool:
         """Returns True if a subscription may have begun between the two records of a publication.
@@ -61,10 +75,6 @@ class RecentSubscriptions:
             first_ms: Time of the earliest of the publications in `uplink`, in ms since 1970.
         """
         return self.newest_ms > first_ms - _MOST_BETWEEN_MS
-
-    def of(self, client_id: ClientId) -> dict[str, int] | None:
-        """Returns the times by topic filter; None = no subscription of the client is known."""
-        return self._began_ms.get(client_id)
 
 
 class RecentlyRetained:

@@ -159,7 +159,8 @@ class SubscriptionTable:
             return False
         if new.wanted:
             had = entry.subscriptions if entry.connection_id == new.connection_id else ()
-            self.recent.began(client_id, [each for each in new.wanted if each not in had], time_ms)
+            if begun := [each for each in new.wanted if each not in had]:
+                self.recent.began(client_id, begun, time_ms)
         entry.connection_id, entry.version, entry.is_online = new.connection_id, new.version, new.is_online
         self._subscribe(entry, {subscription.topic_filter: _options(subscription) for subscription in new.subscriptions})
         return True

@@ -4,29 +4,43 @@ from sinks.routing import retained_once
 from sinks.routing.retained_once import RecentlyRetained, RecentSubscriptions
 
 
+def behind(recent: RecentSubscriptions, client_id: str, time_ms: int) -> list[str]:
+    return sorted(recent.began_behind(client_id, time_ms))
+
+
+def test_subscriptions_that_began_after_a_time_are_found() -> None:
+    recent = RecentSubscriptions()
+    recent.began("c", ["a", "b"], 1)
+    recent.began("c", ["c"], 5)
+    assert [behind(recent, "c", time_ms) for time_ms in (0, 1, 4, 5)] == [["a", "b", "c"], ["c"], ["c"], []]
+    assert behind(recent, "other", 0) == []
+
+
 def test_the_newest_time_of_a_filter_holds() -> None:
+    """It has been unsubscribed in between."""
     recent = RecentSubscriptions()
     recent.began("c", ["a", "b"], 1)
     recent.began("c", ["a"], 5)
-    assert recent.of("c") == {"a": 5, "b": 1}
-    assert recent.of("other") is None
+    assert [behind(recent, "c", time_ms) for time_ms in (0, 1, 5)] == [["a", "b"], ["a"], []]
 
 
 def test_clients_that_subscribed_last_are_remembered() -> None:
-    recent = RecentSubscriptions(most_clients=2)
-    for client in ("a", "b", "a", "c"):
-        recent.began(client, ["x"], 1)
-    assert [recent.of(client) is not None for client in "abc"] == [True, False, True]
+    recent = RecentSubscriptions(most=3)
+    recent.began("a", ["x"], 1)
+    recent.began("b", ["x"], 1)
+    recent.began("a", ["y"], 1)
+    assert [behind(recent, client, 0) for client in "ab"] == [["x", "y"], ["x"]]
+    recent.began("c", ["x"], 1)
+    assert [behind(recent, client, 0) for client in "abc"] == [["x", "y"], [], ["x"]]
+    recent.began("c", ["x", "y"], 1)
+    assert [behind(recent, client, 0) for client in "abc"] == [[], [], ["x", "y"]]
 
 
-def test_the_filters_of_a_client_that_it_subscribed_last_are_remembered() -> None:
-    most = retained_once._MOST_FILTERS_OF_CLIENT
-    recent = RecentSubscriptions()
-    for number in range(most + 1):
-        recent.began("c", [f"f/{number}"], 1)
-    known = recent.of("c")
-    assert known is not None
-    assert (len(known), "f/0" in known, f"f/{most}" in known) == (most, False, True)
+def test_a_client_with_many_filters_is_remembered_alone() -> None:
+    recent = RecentSubscriptions(most=2)
+    recent.began("a", ["x"], 1)
+    recent.began("b", ["1", "2", "3"], 1)
+    assert [behind(recent, client, 0) for client in "ab"] == [[], ["1", "2", "3"]]
 
 
 def test_the_newest_subscription_says_whether_what_is_retained_matters() -> None:
