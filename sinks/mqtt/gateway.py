@@ -326,8 +326,11 @@ class Gateway(CommandHost[DeviceSocket]):
         """Removes a socket whose connection is over."""
         connection = socket.connection
         self.connections.pop(connection.connection_id, None)
-        if self._by_client.get(connection.client_id) is socket:
+        newest = self._by_client.get(connection.client_id)
+        if newest is socket:
             del self._by_client[connection.client_id]
+        elif newest is not None and newest.earlier is socket:
+            newest.earlier = socket.earlier
         socket.earlier = None
         self._check_drained()
 

@@ -153,6 +153,23 @@ async def test_connack_of_a_later_connection_ends_the_earlier_ones(level: int, g
     site.gateway.stop()
 
 
+async def test_an_earlier_connection_that_is_over_is_not_remembered() -> None:
+    """It would stay in memory for as long as the later one, if that waits for the session. One before it is still known."""
+    site = Site()
+    await until(site.gateway.lease.holds, "the lease")
+    first, _ = site.arrives(connect(flags=0x00))
+    second, _ = site.arrives(connect(flags=0x00))
+    third, _ = site.arrives(connect(flags=0x00))
+    await until(lambda: third.earlier is second, "the CONNECTs")
+    second.connection_lost(None)
+    await until(lambda: second.connection.is_closed, "the end of the second")
+    assert third.earlier is first
+    first.connection_lost(None)
+    await until(lambda: first.connection.is_closed, "the end of the first")
+    assert third.earlier is None
+    site.gateway.stop()
+
+
 async def test_a_connection_whose_connect_is_not_in_the_log_ends_no_other_one() -> None:
     site = Site()
     first, transport = await site.connected()
