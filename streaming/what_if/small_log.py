@@ -29,7 +29,7 @@ MOST_RECORDS: Final = 100_000
 MOST_BYTES: Final = 64 << 20
 """More would be quicker with Spark, which has several processes, and would not fit in memory."""
 _HEADER_BYTES: Final = 16
-"""As in streaming/engine/query.py."""
+"""Counted for a header beside its name and value, as the engine's query counts it."""
 _TIME: Final = re.compile(rb'"batch_ms":(\d+)')
 
 
@@ -74,7 +74,7 @@ def read_small_log(reader: KafkaReader, ranges: Sequence[OffsetRange], settings:
     log, read_bytes = SmallLog(), 0
     try:
         for record in reader.records(ranges, lambda read, total: None):
-            read_bytes += len(record.value or b"")
+            read_bytes += len(record.value or b"") + _size_bytes(record.headers or ())
             if read_bytes > MOST_BYTES:
                 return None
             if record.topic not in (settings.topics.messages, settings.topics.events):
