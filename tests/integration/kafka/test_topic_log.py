@@ -2,12 +2,11 @@
 
 from collections.abc import Callable
 
-from kafka import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from streaming.config.settings import Settings
 from streaming.engine.kafka_access import TopicLog
-from tests.support.kafka_topics import create_topics
+from tests.support.kafka_topics import create_topics, recreate_topics
 from tests.support.shared import SharedKafka
 from tests.support.waiting import wait_until
 
@@ -23,19 +22,16 @@ def test_a_topic_made_anew_is_read_from_its_beginning(kafka: SharedKafka) -> Non
     assert len(log.read()) == 20
     assert log.read() == []
 
-    admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
-    admin.delete_topics([name])
+    recreate_topics(kafka.bootstrap_servers, name, partitions=1)
 
     def is_done(work: Callable[[], object]) -> bool:
         try:
             work()
-        except KafkaError:  # it is being deleted, or metadata of the old one is in use
+        except KafkaError:  # metadata of the old one is in use
             return False
         return True
 
-    wait_until(lambda: is_done(lambda: create_topics(kafka.bootstrap_servers, name, partitions=1)), "the topic is made anew")
     wait_until(lambda: is_done(lambda: writer.write(name, [(b"gateway", b"after")])), "a renewal is in the new topic")
-    admin.close()
     found: list[tuple[bytes, bytes | None]] = []
     wait_until(lambda: is_done(lambda: found.extend(log.read())) and found, "the renewal is read")
     assert {value for _, value in found} == {b"after"}
