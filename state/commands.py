@@ -60,6 +60,9 @@ class AcceptConnection(Value, frozen=True, tag=1):
         list_connection_id, list_version: The list of `inflight.subscriptions` that has them.
         known_publications: Those of `awaiting_rel`, and abandoned ones. None = they are too many to tell, so the session hands on
             the publications of this connection.
+        continues: The session is as ClientConnected.continued says. Without that it says nothing.
+        max_left, max_left_bytes: Messages, and their size, of which a queue that is empty at the end of the connection surely
+            drops none while the client is away; 0 = not even one.
     """
 
     connection_id: int
@@ -77,6 +80,9 @@ class AcceptConnection(Value, frozen=True, tag=1):
     list_connection_id: int = 0
     list_version: int = 0
     known_publications: tuple[KnownPublication, ...] | None = ()
+    continues: bool = False
+    max_left: int = 0
+    max_left_bytes: int = 0
 
 
 class SendPublish(Value, frozen=True, tag=2):

@@ -25,9 +25,9 @@ class SessionFastPath:
         adopted: The highest offset of a FastSent of this connection that was read, in the partition of `opened_after`; -1 = none.
         since_grant: Number of FastSent read since the last grant.
         digests_sent: Number of message-id digests sent since the last grant that carried all of them.
-        has_route: Routers know the connection.
+        has_route: Routers know the connection: there was a grant.
         over_limit: The queue is above its limits because the fence forbids dropping.
-        began_session: The path was opened with the session, and was not closed since (grants.py, rule 5).
+        began_session: The path was opened for what is routed, and was not closed since (grants.py, rules 5 and 6).
     """
 
     state: PathState = PathState.CLOSED
@@ -38,11 +38,6 @@ class SessionFastPath:
     has_route: bool = False
     over_limit: bool = False
     began_session: bool = False
-
-    @property
-    def is_ungranted(self) -> bool:
-        """Says that the path is open, and that there was no grant."""
-        return self.state is PathState.OPEN and self.opened_after is None
 
 
 @dataclass(slots=True, kw_only=True)

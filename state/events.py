@@ -54,6 +54,20 @@ class ExpiredSession(Value, frozen=True):
     claimed_ms: int = 0
 
 
+class Continued(Value, frozen=True):
+    """Where a gateway goes on that has served the client's connection before this one (protocol.md, 7).
+
+    Attributes:
+        connection_id: That connection.
+        after: Of the messages up to here none is left: each has been sent there, and has ended.
+        is_granted: The gateway goes on by the session's grant; else with what is routed by the list of that connection.
+    """
+
+    connection_id: int
+    after: Position
+    is_granted: bool
+
+
 class ClientConnected(Value, frozen=True, tag=1):
     """A gateway has read a CONNECT. It waits for `AcceptConnection`, or for `CloseConnection` if a later connection is known.
 
@@ -72,6 +86,7 @@ class ClientConnected(Value, frozen=True, tag=1):
         gateway: Name of the gateway or bridge, for people; empty = a version that did not say it.
         claim: A `Claim`. If it is wrong, the session refuses the connection.
         expired: With `Claim.NEW`: the session that has expired, if the log does not say so yet.
+        continued: With `Claim.RESUMED`: the gateway sends what waits for the client, without a grant.
     """
 
     connection_id: int
@@ -88,6 +103,7 @@ class ClientConnected(Value, frozen=True, tag=1):
     claim: int = 0
     expired: ExpiredSession | None = None
     logged_ms: int = 0
+    continued: Continued | None = None
 
 
 class ClientDisconnected(Value, frozen=True, tag=2):

@@ -56,7 +56,7 @@ from state.inbound.wills import PendingWill, pending_will, publish_will, split_b
 from state.model import NEVER_EXPIRES_S, ClientId, ReasonCode
 from state.outbound import acknowledgements, admission, cancellation, collapsing, endings, retransmission, transmission
 from state.outbound.backlog import Backlog
-from state.outbound.fast_path import adoption, grants
+from state.outbound.fast_path import adoption, continuing, grants
 from state.outbound.outbound import SessionOutbound
 from state.outbound.routing import routed
 from state.outbound.routing.session_routing import SessionRouting
@@ -453,8 +453,12 @@ class Session:
         subscriptions, list_id = self.outbound.subscriptions, self.outbound.routing.list_id
         topic_filters = subscriptions.topic_filters(self.settings.max_subscription_bytes)
         with_routing = self.settings.routing
+        continues = False
         if not session_present:
             grants.session_began(self.outbound, connection)
+        elif event.continued is not None:
+            continues = continuing.continue_path(self.outbound, connection, event.continued, newest_connection_id, activation)
+        max_left, max_left_bytes = continuing.max_left(self.outbound)
         self.connection, activation.presence.gateway = connection, event.gateway
         self.outbound.window.limit = connection.send_quota
         self.outbound.progressed(activation.now_ms)
@@ -476,6 +480,9 @@ class Session:
                 list_connection_id=list_id.connection_id if with_routing else 0,
                 list_version=list_id.version if with_routing else 0,
                 known_publications=self.inbound.known_publications() if with_routing else (),
+                continues=continues,
+                max_left=max_left,
+                max_left_bytes=max_left_bytes,
             )
         )
         if connection.connection_id in activation.ended:

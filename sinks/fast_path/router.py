@@ -16,6 +16,7 @@ offer: the session reads every message all the same, and an offer says what came
 import asyncio
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
 from itertools import chain
 from typing import Any, Final, Protocol
@@ -71,6 +72,10 @@ class Router(Protocol):
 
     def read_to(self, client_id: ClientId) -> Position | None:
         """Returns up to where this process has read the partition of a client's messages; None = it does not. On any thread."""
+
+    def newest(self, client_id: ClientId) -> Position | None:
+        """Returns a position that no message of the client is above, of those that were read here; None = none is. On any
+        thread."""
 
     async def close(self, timeout_s: float) -> None: ...
 
@@ -129,11 +134,18 @@ class KafkaRouter:
         self._thread.start()
 
     def read_to(self, client_id: ClientId) -> Position | None:
+        return self._position(client_id.encode(), lambda partition, _: self._memory.read_to(partition))
+
+    def newest(self, client_id: ClientId) -> Position | None:
+        return self._position(client_id.encode(), self._memory.newest)
+
+    def _position(self, key: bytes, offset_of: Callable[[int, bytes], int | None]) -> Position | None:
+        """Returns an offset of the client's partition, by the partition and the key."""
         generation, count = self._routes.generation, self._of
         if generation is None or not count:
             return None
-        partition = partition_of(client_id.encode(), count)
-        offset = self._memory.read_to(partition)
+        partition = partition_of(key, count)
+        offset = offset_of(partition, key)
         return None if offset is None else Position(numbered_partition(partition, generation), offset)
 
     async def close(self, timeout_s: float) -> None:

@@ -50,6 +50,12 @@ class RouterMemory:
         known = self._partitions.get(partition)
         return None if known is None else known.last
 
+    def newest(self, partition: int, key: bytes) -> int | None:
+        """Returns an offset up to which the client's newest message is that was read; None = the partition is not read. On any
+        thread."""
+        known = self._partitions.get(partition)
+        return None if known is None else known.clients.get(key, known.floor)
+
     def previous(self, partition: int, key: bytes, offset: int) -> int:
         """Records that a message of this client was read at `offset`.
 
@@ -61,8 +67,9 @@ class RouterMemory:
             known = self._partitions[partition] = _Partition(offset)
         known.last = offset
         clients = known.clients
-        previous = clients.pop(key, known.floor)
-        clients[key] = offset
+        previous = clients.get(key, known.floor)
+        clients[key] = offset  # never without the key: `newest` may be called meanwhile
+        clients.move_to_end(key)
         if len(clients) > self._most:
             self._forget(known)
         return previous
@@ -75,8 +82,9 @@ class RouterMemory:
         known.last = offset
         clients, floor, previous = known.clients, known.floor, []
         for key in keys:
-            previous.append(clients.pop(key, floor))
+            previous.append(clients.get(key, floor))
             clients[key] = offset
+            clients.move_to_end(key)
         while len(clients) > self._most:
             self._forget(known)
         return previous

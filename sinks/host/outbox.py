@@ -155,6 +155,11 @@ class Outbox:
         self.send_quota = max(1, self.send_quota)
 
     @property
+    def is_empty(self) -> bool:
+        """Returns True if nothing waits here, and nothing is on the wire."""
+        return not (self.on_wire or self._held or self._behind)
+
+    @property
     def owed(self) -> int:
         """Messages on the wire that the session has given up."""
         return len(self._owed)
@@ -307,6 +312,15 @@ class Outbox:
             if position.partition != after.partition or position.offset > after.offset
         }
         self._last_fast_id = self._last_fast_id or last_id
+
+    @property
+    def fast_ids(self) -> tuple[dict[PacketId, Position], frozenset[PacketId], PacketId]:
+        """Returns what `continue_fast_ids` takes."""
+        return self._used_ids, frozenset(self._listed_ids), self._last_fast_id
+
+    def continue_fast_ids(self, used: dict[PacketId, Position], listed: frozenset[PacketId], last: PacketId) -> None:
+        """Goes on with the ids of the client's connection before this one."""
+        self._used_ids, self._listed_ids, self._last_fast_id = used, listed, last
 
     def next_fast_id(self) -> PacketId | None:
         """The next free packet id of the fast path; None = there is none. `reserve` takes it."""

@@ -27,6 +27,7 @@ from sinks.mqtt.connection.append_queue import Answer, Append, AppendTopic
 from sinks.mqtt.connection.connection import OTHER_CONFIGURATION, WireConnection
 from sinks.mqtt.connection.effects import Effects, Register, Registration
 from sinks.mqtt.connection.fast_path import OfferRefusal
+from sinks.mqtt.connection.left_session import LeftSession, LeftSessions
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
@@ -66,6 +67,7 @@ class Gateway(CommandHost[DeviceSocket]):
         look_up: Brings them up to the log, and answers on the loop whether they are.
         waits: Returns True if publications with this key wait for a recipient that is connected and behind.
         read_to: Returns up to where the router of this process has read the messages of a client; None = another one reads them.
+        newest: Returns a position that no message of the client is above, of those that it has read; None likewise.
     """
 
     def __init__(
@@ -80,6 +82,7 @@ class Gateway(CommandHost[DeviceSocket]):
         look_up: Callable[[Callable[[bool], None]], None] = lambda answer: answer(False),
         waits: Callable[[bytes], bool] = lambda key: False,
         read_to: Callable[[ClientId], Position | None] = lambda client_id: None,
+        newest: Callable[[ClientId], Position | None] = lambda client_id: None,
     ) -> None:
         holder = f"gateway {settings.host}:{settings.port}"
         topic = settings.fast_path.wake_ups_topic if settings.fast_path.enabled else None
@@ -104,6 +107,7 @@ class Gateway(CommandHost[DeviceSocket]):
         self.limits = GatewayLimits(settings, counters)
         self._by_client: dict[ClientId, DeviceSocket] = {}
         """The newest authenticated socket of each client. A client id alone must not attract offers."""
+        self._left_sessions = LeftSessions(newest)
         self._leaving: Counter[ClientId] = Counter()
         """Records that say what becomes of sessions behind their connections, and which Kafka has not confirmed."""
         self._looking_up: defaultdict[ClientId, list[Callable[[bool], None]]] = defaultdict(list)
@@ -207,6 +211,7 @@ class Gateway(CommandHost[DeviceSocket]):
             tables=self._tables,
             gateway=self.name,
             read_to=self._read_to(client_id),
+            left_sessions=self._left_sessions,
         )
 
     def look_up(self, client_id: ClientId, answer: Callable[[bool], None]) -> None:
@@ -242,6 +247,7 @@ class Gateway(CommandHost[DeviceSocket]):
     def announced(self, socket: DeviceSocket) -> None:
         """Directs offers for a client to this authenticated socket, unless the client has a newer connection here."""
         connection = socket.connection
+        self._left_sessions.take(connection.client_id)
         newest = self._by_client.get(connection.client_id)
         if newest is None or newest.connection.connection_id < connection.connection_id:
             self._by_client[connection.client_id] = socket
@@ -275,6 +281,7 @@ class Gateway(CommandHost[DeviceSocket]):
                 self._write_later(socket)
             return
         if error is not None:
+            self._left_sessions.take(connection.client_id)
             failure = ReasonCode.PACKET_TOO_LARGE if isinstance(error, RecordTooLarge) else ReasonCode.SERVER_BUSY
         if append.is_farewell and error is None:
             self._ended.remember(connection.connection_id)
@@ -328,6 +335,9 @@ class Gateway(CommandHost[DeviceSocket]):
         self.connections.pop(connection.connection_id, None)
         newest = self._by_client.get(connection.client_id)
         if newest is socket:
+            if connection.left is not None and self.lease.holds() and not self.is_stopping:
+                self._left_sessions.keep(connection.client_id, connection.left)
+            connection.left = None
             del self._by_client[connection.client_id]
         elif newest is not None and newest.earlier is socket:
             newest.earlier = socket.earlier
@@ -388,10 +398,10 @@ class Gateway(CommandHost[DeviceSocket]):
 
     # --- offers ---------------------------------------------------------------------------------------------------------------
 
-    def connection_of(self, client_id: ClientId) -> WireConnection | None:
-        """Returns the client's newest authenticated connection; None = there is none. Safe on any thread."""
+    def connection_of(self, client_id: ClientId) -> WireConnection | LeftSession | None:
+        """Returns the client's newest authenticated connection, or what it has left; None = neither. Safe on any thread."""
         socket = self._by_client.get(client_id)
-        return None if socket is None else socket.connection
+        return self._left_sessions.get(client_id) if socket is None else socket.connection
 
     @property
     def is_under_pressure(self) -> bool:
@@ -431,6 +441,9 @@ class Gateway(CommandHost[DeviceSocket]):
 
     def _offer(self, socket: DeviceSocket | None, client_id: ClientId, offers: list[OfferPublish]) -> None:
         """Hands the offers of a client to its connection at once, so that what it takes shares records and writes."""
+        if socket is None and self._left_sessions.get(client_id) is not None:
+            self._left_sessions.offer(client_id, offers, self._clock_ns() // 1_000_000 - self.now_ms())
+            return
         counters, connection = self.counters, None if socket is None else socket.connection
         taken, is_held, mine = counters.offers_taken, False, offers
         if connection is None or connection.client_id != client_id:

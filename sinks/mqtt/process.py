@@ -163,6 +163,7 @@ async def run_gateway(
                 look_up=lookups.ask,
                 waits=waits,
                 read_to=_read_by_others if router is None else router.read_to,
+                newest=_read_by_others if router is None else router.newest,
             )
         listeners = Listeners(settings, gateway.new_socket, counters, gateway.limits.connections)
         host, port = await listeners.open()

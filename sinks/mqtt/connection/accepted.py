@@ -26,6 +26,7 @@ from sinks.mqtt.codec.topic_aliases import TopicAliases
 from sinks.mqtt.connection.append_queue import Append, AppendQueue, AppendTopic
 from sinks.mqtt.connection.fast_path import OfferHold, OfferRefusal, TakenOffer, WireFastPath
 from sinks.mqtt.connection.handshake import V5, Handshake
+from sinks.mqtt.connection.left_session import LeftSession
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge, known_subscriptions
@@ -67,6 +68,8 @@ class AcceptedDevice:
     _connection_id: int = field(init=False)
     _publications: Publications = field(init=False)
     _subscriptions: SubscriptionJudge = field(init=False)
+    _has_refused: bool = False
+    """The device has refused a message, which the session may send again."""
     _wanted: dict[str, None] = field(default_factory=dict)
     """Filters whose retained messages the next list asks for."""
     _encode_publish: Callable[..., bytes] = field(init=False)
@@ -105,8 +108,15 @@ class AcceptedDevice:
         if not is_v5 and accept.max_awaiting_rel:
             self._records.max_unanswered = accept.max_awaiting_rel
 
+    def leave(self, max_messages: int, max_bytes: int) -> LeftSession | None:
+        """Returns what the client leaves here for its next connection; see WireFastPath."""
+        return None if self._has_refused or not max_messages else self.fast_path.leave(max_messages, max_bytes)
+
     def resume(self, accept: AcceptConnection, handshake: Handshake, settings: GatewaySettings) -> None:
-        """Takes over what the session holds of a device that has only published yet."""
+        """Takes over what the session holds of a device that has only published yet, or that goes on with what it has left."""
+        if handshake.left is not None:
+            self._publications.begin(accept)
+            return
         self.fast_path.list_id = accept.list_connection_id, accept.list_version
         self._publications.begin(accept)
         self._subscriptions = _subscription_judge(accept, handshake, settings)
@@ -151,7 +161,9 @@ class AcceptedDevice:
             kind: The first byte of the packet.
         """
         connection_id, outbox, answer = self._connection_id, self.outbox, b""
-        is_urgent = reason_code >= _REFUSED_FROM or self.fast_path.may_wait_for_session
+        is_refusal = reason_code >= _REFUSED_FROM
+        self._has_refused |= is_refusal
+        is_urgent = is_refusal or self.fast_path.may_wait_for_session
         if kind == framing.PUBACK:
             name, event = "PubAck", encode_puback(connection_id, packet_id, reason_code, reason)
             outbox.acknowledged(packet_id)

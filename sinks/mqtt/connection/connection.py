@@ -11,6 +11,7 @@ Theory of operation
    the login waits in a queue (`turn_has_come`). Everything else waits in the buffer until `AcceptConnection`.
 3. The engine refuses a CONNECT whose id is below the newest one of the client. If Kafka had our CONNECT without delay, the cause
    is not a late CONNECT but a clock that is behind: the connection is registered again, with an id above the newest.
+   One whose client has sent DISCONNECT is not: the later connection is the one that the client uses.
 4. With Clean Start nothing old is owed to the device. So CONNACK does not wait for the engine but for Kafka's confirmation of the
    CONNECT, which comes after the login. The content of CONNACK is known from the configuration. With routing nothing is written
    before an empty list of subscriptions is confirmed, too. The device is served from then on, because its session is empty, and
@@ -21,7 +22,8 @@ Theory of operation
    and with it a subscription that was acknowledged. An engine that has other settings ends the connection. Everything waits, too,
    while a will of an earlier connection may come: the session accepts the connection when that is in the log.
    CONNACK without Clean Start is early too if the gateway claims whether there is a session (handshake.py). SUBACK and QoS 2 wait
-   for a new one, and all but publications of QoS 0 and 1 for a resumed one: it has subscriptions, and it owes something.
+   for a new one, and all but publications of QoS 0 and 1 for a resumed one: it has subscriptions, and it owes something. One that
+   was left at this gateway owes nothing that is not known here (left_session.py), so only QoS 2 waits.
 5. A packet of an accepted device becomes a record first, and is answered when Kafka has confirmed that (accepted.py). Kafka
    confirms many records at a time, so the answers to publications are collected (`settle`) and written together.
 6. Packet ids, retries and the judgement of acknowledgements are the session's. Of them only what is on this wire is kept here.
@@ -57,6 +59,7 @@ from sinks.mqtt.connection.effects import (
 from sinks.mqtt.connection.ending import TAKEN_OVER, Ending
 from sinks.mqtt.connection.handing_on import HandingOn
 from sinks.mqtt.connection.handshake import V5, ConnectionRefused, Handshake, check_first_bytes, read_connect
+from sinks.mqtt.connection.left_session import LeftSession
 from sinks.mqtt.connection.output import DeviceOutput
 from sinks.mqtt.connection.phases import AWAITING_ACCEPT, DEVICE_FAILED, OPEN, OVERDUE, VIOLATION, CloseReason, Deadlines, Phase
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
@@ -76,6 +79,7 @@ _BLOCKED_BYTES: Final = 4_096
 OTHER_CONFIGURATION: Final = "configuration"
 """The cause by which a connection ends whose CONNACK has said something else than the engine."""
 _PEER_CLOSED: Final = CloseReason("the client closed the socket", "socket")
+_LEFT_OTHERWISE: Final = CloseReason("the session is not as the client has left it here", "engine", ReasonCode.SERVER_BUSY)
 _LATER_KNOWN: Final = CloseReason("a later connection of this client may be known", "engine", ReasonCode.SERVER_BUSY)
 _NO_APPENDS: Final[list[Append]] = []
 
@@ -113,6 +117,8 @@ class WireConnection:
     _deadlines: Deadlines = field(init=False)
     _ending: Ending = field(init=False)
     _handing_on: HandingOn = field(init=False)
+    left: LeftSession | None = None
+    """Left by the client for its next connection here, once the connection is over."""
     _device: AcceptedDevice | None = None
     """None in every phase but CONNECTED, and ANSWERED if the device is served at once."""
 
@@ -147,6 +153,8 @@ class WireConnection:
     def fast_path(self) -> FastPathState:
         """Returns whether `offer` would accept a message now. Safe on any thread."""
         device = self._device
+        if device is None and self._handshake.left is not None:
+            return FastPathState.HOLDING
         if device is None or self._ending.pending is not None or self._ending.peer_gone:
             return FastPathState.CLOSED
         return device.fast_path.state
@@ -262,7 +270,7 @@ class WireConnection:
         if refusal is not None:
             self._order = CommandOrder()
             self._handshake.claim, self._handshake.expired = Claim.NONE, None  # the session knows a later connection
-            self._handshake.earlier_wills_settled = False
+            self._handshake.earlier_wills_settled, self._handshake.left = False, None
             return self._tell_connected()
         if turn is Turn.NEVER:
             self._end(CloseReason("too many CONNECTs wait", "", ReasonCode.SERVER_BUSY))
@@ -337,12 +345,19 @@ class WireConnection:
         if self._device is not None and not accept.session_present:
             self._begin_fast_path(self._device)
         handshake.deadline_ms, handshake.accepted_expiry_s = None, accept.session_expiry_interval_s
+        handshake.max_left, handshake.max_left_bytes = accept.max_left, accept.max_left_bytes
         self._handing_on.needs_look = handshake.has_marked and accept.session_expiry_interval_s > 0
         if (mark := handshake.mark_once_accepted()) is not None:
             self._records.add(mark)
+        left = handshake.left
+        continues = left is not None and accept.continues and (accept.list_connection_id, accept.list_version) == left.list_id
         if self._device is None:
+            handshake.left = left if continues else None
             self._serve(accept, now_ms)
         else:
+            if left is not None and not self._device.fast_path.accepted(continues=continues):
+                self._end(_LEFT_OTHERWISE)
+                return
             if handshake.claim is Claim.RESUMED:
                 self._device.resume(accept, handshake, self.settings)
             self._records.release(self._output.packets)
@@ -358,7 +373,9 @@ class WireConnection:
         self._device = AcceptedDevice(
             self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms, self.buffered
         )
-        if not accept.session_present and not (self.phase is Phase.ANSWERED and handshake.claim):
+        if handshake.left is not None:
+            self._device.fast_path.continue_session(handshake.left, is_accepted=self.phase is Phase.CONNECTED)
+        elif not accept.session_present and not (self.phase is Phase.ANSWERED and handshake.claim):
             self._begin_fast_path(self._device)
         self._rates.parts.session_filters = accept.max_subscriptions
         self._frames.max_packet_size_bytes = settings.max_packet_size_bytes
@@ -400,7 +417,7 @@ class WireConnection:
     def _open_or_close(self, command: GatewayCommand, now_ms: int) -> tuple[Request, ...]:
         if isinstance(command, CloseConnection):
             is_prompt = self.phase is Phase.AWAITING_ACCEPT and self._handshake.was_prompt and self._ending.pending is None
-            if command.newest_connection_id and is_prompt:
+            if command.newest_connection_id and is_prompt and not self._frames.is_disconnect_next:
                 return (Register(self.client_id, command),)
             self._close_for_engine(command)
         elif isinstance(command, AcceptConnection) and self.phase in AWAITING_ACCEPT:
@@ -439,8 +456,12 @@ class WireConnection:
             under_pressure: True if messages are better left to the session.
             wall_ms: Milliseconds since 1970.
         """
-        device = self._device
-        if device is None or self._ending.pending is not None or self._ending.peer_gone:
+        device, handshake = self._device, self._handshake
+        if device is None and handshake.left is not None:
+            handshake.left.wall_ahead_ms = wall_ms - now_ms
+            if not all(map(handshake.left.offer, offers)):
+                handshake.left = None
+        elif device is None or self._ending.pending is not None or self._ending.peer_gone:
             self.counters.offers_ignored += len(offers)
         else:
             for offer in offers:
@@ -660,7 +681,7 @@ class WireConnection:
     def _next_waits_for_session(self) -> bool:
         """Returns True if only a session that has accepted the connection can deal with the next packet."""
         handshake, frames = self._handshake, self._frames
-        if handshake.claim is Claim.RESUMED:
+        if handshake.claim is Claim.RESUMED and handshake.left is None:
             return frames.size_bytes > 0 and not frames.is_publication_next
         return frames.is_qos2_next and not handshake.is_session_of_connection
 
@@ -677,6 +698,8 @@ class WireConnection:
             ),
             self._ending_mark(disconnect.session_expiry_interval_s, is_withdrawn=disconnect.reason_code == ReasonCode.SUCCESS),
         )
+        if disconnect.session_expiry_interval_s != 0:
+            self._leave()
         self._close()
 
     # --- time -------------------------------------------------------------------------------------------------------------------
@@ -736,7 +759,15 @@ class WireConnection:
         self._ending.write_last_packet(self.phase, why, words)
         if self._handshake.engine_knows and not self._ending.is_told:
             self._tell_lost(why, reconnect_grace_ms)
+        if why is _PEER_CLOSED or why is OVERDUE[Phase.CONNECTED]:
+            self._leave()
         self._close()
+
+    def _leave(self) -> None:
+        """Keeps what the next connection of the client can go on with, if the session is kept."""
+        handshake, device = self._handshake, self._device
+        if device is not None and self.phase is Phase.CONNECTED and handshake.accepted_expiry_s:
+            self.left = device.leave(handshake.max_left, handshake.max_left_bytes)
 
     def _tell_lost(self, why: CloseReason, reconnect_grace_ms: int) -> None:
         # Of a claim that it refuses the session says how it is. A gateway whose lease has passed may be late by any time.

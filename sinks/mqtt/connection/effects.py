@@ -6,6 +6,7 @@ import msgspec
 
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.connection.append_queue import Append
+from sinks.mqtt.connection.left_session import NO_LEFT_SESSIONS, LeftSessions
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from state.commands import CloseConnection
 from state.model import ClientId, Position
@@ -92,6 +93,7 @@ class Registration(NamedTuple):
         tables: those of routing in this process.
         gateway: name of this process, for people.
         read_to: up to where the router of this process had read the partition of the client's messages; None = it does not.
+        left_sessions: those that clients have left at this gateway.
     """
 
     connection_id: int
@@ -104,3 +106,4 @@ class Registration(NamedTuple):
     tables: KnownTables = NO_TABLES
     gateway: str = ""
     read_to: Position | None = None
+    left_sessions: LeftSessions = NO_LEFT_SESSIONS

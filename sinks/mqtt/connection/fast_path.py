@@ -20,6 +20,8 @@
 8. The connection that begins a session needs no grant for what is routed by its own list: none of that is older (`begin`). The
    chain goes on over other messages of the client, which are left to the session. A grant is needed again behind one that the
    session closes.
+9. So does a connection of a client that left its session here (left_session.py): it goes on where the connection before it had
+   stopped. What is of QoS 2 waits until the session has accepted the connection: one that refuses it would send that again.
 
 Times are milliseconds: now_ms of a monotonic clock, wall_ms since 1970.
 """
@@ -36,6 +38,7 @@ from sinks.host.outbox import FastPublish, Outbox
 from sinks.mqtt.codec.packets import Connect, EncodePublish
 from sinks.mqtt.connection.held_offers import HeldOffers
 from sinks.mqtt.connection.known_marks import KnownMarks
+from sinks.mqtt.connection.left_session import LeftSession
 from sinks.mqtt.settings import GatewaySettings
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastSent, MessageSubmitted
@@ -97,6 +100,8 @@ class OfferHold(StrEnum):
     """The device does not read."""
     WAITING = "waiting"
     """Something waits for a slot, or all slots are taken and no more messages may be ahead of them."""
+    UNACCEPTED = "unaccepted"
+    """The session has to accept the connection first."""
     UNADOPTED = "unadopted"
     """Too much was sent that the session has not read about."""
 
@@ -226,6 +231,12 @@ class WireFastPath:
     """Digests of the message ids of which a repetition may be known to the session."""
     _marks: KnownMarks = field(default_factory=KnownMarks)
     _subscriptions: Subscriptions = field(default_factory=Subscriptions)
+    _began_at: int = -1
+    """The offset of `begin`."""
+    _own_list: int = -1
+    """Rule 9: the connection whose list of subscriptions holds here, besides the own one; -1 = none."""
+    _is_accepted: bool = True
+    """Rule 9: False until the session has accepted the connection."""
     _resubscribed: dict[str, Subscription | None] = field(default_factory=dict)
     """Changes of the device on this connection by filter; None = it has unsubscribed."""
 
@@ -244,7 +255,74 @@ class WireFastPath:
         if not self._chains:
             partition, offset = read_to
             self._chains[partition] = Chain(known_to=offset, left_at=offset)
+            self._began_at = offset
             self._partition = partition  # the last: a router asks for `state` on its own thread
+
+    def leave(self, max_messages: int, max_bytes: int) -> LeftSession | None:
+        """Returns what the next connection of the client can go on with (rule 9); None = only the session can.
+
+        Args:
+            max_messages, max_bytes: Of what comes meanwhile.
+        """
+        chain, outbox = self._chains.get(self._partition), self.outbox
+        is_unfinished = chain is None or chain.broken_at is not None or self.held.offers or not outbox.is_empty
+        if chain is None or is_unfinished or len(self._chains) > 1 or self.state is FastPathState.CLOSED:
+            return None
+        after = chain.after if self._is_open else chain.known_to
+        if after is None or after < max(self._queued_to, chain.reached) or (not self._is_open and chain.left_at > self._began_at):
+            return None
+        used_ids, listed_ids, last_id = outbox.fast_ids
+        return LeftSession(
+            connection_id=self.connection_id,
+            list_id=self.list_id,
+            after=Position(self._partition, after),
+            is_granted=self._is_open,
+            began_at=self._began_at,
+            taken_at=chain.taken_at,
+            max_messages=max_messages,
+            max_bytes=max_bytes,
+            subscriptions=self._subscriptions,
+            known_ids=self._known_ids,
+            marks=self._marks,
+            used_ids=used_ids,
+            listed_ids=listed_ids,
+            last_id=last_id,
+            held=HeldOffers(self.settings.fast_path.max_held_bytes),
+        )
+
+    def continue_session(self, left: LeftSession, *, is_accepted: bool) -> None:
+        """Goes on with a session that the client has left here. Then call `take_next`.
+
+        Args:
+            is_accepted: The session has accepted the connection. If not, call `accepted` when it has.
+        """
+        partition, offset = left.after
+        if left.is_granted:
+            chain = Chain(after=offset, taken_at=left.taken_at)
+        else:
+            chain = Chain(known_to=offset, left_at=left.began_at, taken_at=left.taken_at)
+        self._chains[partition], self._began_at = chain, left.began_at
+        self._known_ids, self._marks, self._subscriptions = left.known_ids, left.marks, left.subscriptions
+        self.outbox.continue_fast_ids(left.used_ids, left.listed_ids, left.last_id)
+        self._own_list, self._is_accepted, self._wall_ahead_ms = left.list_id[0], is_accepted, left.wall_ahead_ms
+        self.held = left.held
+        self._partition, self._is_open = partition, left.is_granted  # the last: a router asks for `state` on its own thread
+
+    def accepted(self, *, continues: bool) -> bool:
+        """The session has accepted the connection, which was served before (rule 9).
+
+        Args:
+            continues: The session is as the client has left it here.
+
+        Returns:
+            False if something was sent that the session knows otherwise: then the connection has to end.
+        """
+        self._is_accepted = True
+        if not continues and not self._taken:
+            self.close()
+            self._chains.clear()
+            self.held.clear()
+        return continues or not self._taken
 
     def open(self, grant: OpenFastPath, now_ms: int) -> tuple[int, int]:
         """Opens the path, or renews the grant. Then call `take_next`.
@@ -473,6 +551,8 @@ class WireFastPath:
             return granted
         else:
             qos = granted
+        if qos == QoS.EXACTLY_ONCE and not self._is_accepted:
+            return OfferHold.UNACCEPTED
         if qos and not outbox.has_free_slot:
             self._may_be_ahead = _may_be_ahead(message)
             if not self._has_room(self._may_be_ahead):
@@ -517,7 +597,7 @@ class WireFastPath:
         It also decides about what is shared: the message may have been matched for an earlier session before, which gives it back
         to the group.
         """
-        if routing is None or routing.connection_id != self.connection_id:
+        if routing is None or routing.connection_id not in (self.connection_id, self._own_list):
             return OfferRefusal.NO_GRANT
         return OfferRefusal.SUBSCRIPTIONS if routing.share else None
 
@@ -529,7 +609,8 @@ class WireFastPath:
         matched_by = routing.connection_id, routing.version
         if matched_by == self.list_id:
             return message.qos
-        if matched_by > self.list_id or routing.connection_id != self.list_id[0] or routing.share:
+        is_own = routing.connection_id in (self.list_id[0], self._own_list)
+        if matched_by > self.list_id or not is_own or routing.share:
             return OfferRefusal.SUBSCRIPTIONS  # the session gives what is shared back to the group
         granted = self._subscriptions.granted_qos(message.topic)
         return OfferRefusal.SUBSCRIPTIONS if granted is None else min(message.qos, granted)

@@ -12,13 +12,14 @@ from sinks.mqtt.codec.packets import ClientPacket, ConnAck, Connect, EncodePubli
 from sinks.mqtt.codec.strangers import protocol_of
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.effects import Registration
+from sinks.mqtt.connection.left_session import LeftSession
 from sinks.mqtt.connection.phases import limited_keep_alive_s
 from sinks.mqtt.limits.packet_parts import PacketParts
 from sinks.mqtt.settings import GatewaySettings
 from sinks.mqtt_topics import has_control_character, is_of_the_server
 from state.commands import AcceptConnection
 from state.errors import ProtocolViolation
-from state.events import Capability, Claim, ClientConnected, ExpiredSession
+from state.events import Capability, Claim, ClientConnected, Continued, ExpiredSession
 from state.model import NEVER_EXPIRES_S, ReasonCode
 from state.records.events import encode_event
 from state.records.session_marks import CLOCKS_MS, encode_mark, kept_header, left_headers, mark_key, settled_header
@@ -35,6 +36,7 @@ _SURELY_KEPT_S: Final = 60
 gateway says when the connection is over. A shorter one may pass before the engine knows that this gateway has been killed."""
 _MARGIN_MS: Final = 750
 """A session is claimed to be there if it surely lives for this long. Its CONNECT is in the log by then."""
+_NEVER_EXPECTED: Final = ("sequence", "continues", "max_left", "max_left_bytes")
 _HELD_BY_SESSION: Final = (
     "awaiting_rel",
     "known_publications",
@@ -171,6 +173,7 @@ def connected_event(
     gateway: str = "",
     claim: Claim = Claim.NONE,
     expired: ExpiredSession | None = None,
+    continued: Continued | None = None,
 ) -> ClientConnected:
     """Makes the event for the engine.
 
@@ -195,6 +198,7 @@ def connected_event(
         gateway=gateway,
         claim=claim,
         expired=expired,
+        continued=continued,
     )
 
 
@@ -254,6 +258,8 @@ class Handshake:
         claim: what CONNACK says about the session before the session has read the CONNECT.
         claim_ends_ms: after this time the session may have ended that is claimed to be there.
         expired: the session that is claimed to have expired.
+        left: what the client has left at this gateway, with which the connection goes on once it is served; None = nothing.
+        max_left, max_left_bytes: as in AcceptConnection.
         earlier_wills_settled: no will of an earlier connection can get into the log any more, as the tables say.
         has_marked_settled: the mark of this connection said so of its own will, too.
         accepted_expiry_s: the session expiry interval by the engine's answer; None = it has not come.
@@ -276,6 +282,9 @@ class Handshake:
     claim: Claim = Claim.NONE
     claim_ends_ms: int = 0
     expired: ExpiredSession | None = None
+    left: LeftSession | None = None
+    max_left: int = 0
+    max_left_bytes: int = 0
     earlier_wills_settled: bool = False
     has_marked_settled: bool = False
     accepted_expiry_s: int | None = None
@@ -294,6 +303,7 @@ class Handshake:
             gateway=self.registration.gateway,
             claim=self.claim,
             expired=self.expired,
+            continued=None if self.left is None else self.left.continued,
         )
         self.engine_knows, self.was_prompt = True, False
         self.record, self.empty_list, self.mark = Append(encode_event(event)), None, None
@@ -436,8 +446,16 @@ class Handshake:
             self.claim = Claim.NEW
         elif kept_ms >= _MARGIN_MS:
             self.claim, self.claim_ends_ms = Claim.RESUMED, now_ms + kept_ms - CLOCKS_MS
+            self.left = self._left_here()
         elif (expired := self.registration.tables.expired(self.registration.client_id)) is not None:
             self.claim, self.expired = Claim.NEW, expired
+
+    def _left_here(self) -> LeftSession | None:
+        """Takes what the client has left at this gateway, if it was nowhere else since."""
+        registration = self.registration
+        left = registration.left_sessions.take(registration.client_id)
+        is_newest = left is not None and registration.tables.marked_by(registration.client_id) == left.connection_id
+        return left if is_newest and self._settings.fast_path.enabled else None
 
     @property
     def serves_at_once(self) -> bool:
@@ -460,13 +478,22 @@ class Handshake:
     def expect(self, now_ms: int) -> AcceptConnection | None:
         """Returns the engine's answer, if CONNACK need not wait for it; None = it must."""
         registration = self.registration
+        if self.left is not None and not self.left.is_complete:
+            self.left = None
         if self.claim is Claim.RESUMED and now_ms > self.claim_ends_ms:
             return None
         if (self.connect.clean_start and registration.knows_settings) or self.claim:
             session = self._settings.session_of(registration.client_id)
             expected = expected_accept(self.connect, session, registration)
             is_resumed = self.claim is Claim.RESUMED
-            self.expected = msgspec.structs.replace(expected, session_present=True) if is_resumed else expected
+            if is_resumed:
+                expected = msgspec.structs.replace(expected, session_present=True)
+                if self.left is not None:
+                    subscriptions, list_id = tuple(self.left.subscriptions), self.left.list_id
+                    expected = msgspec.structs.replace(
+                        expected, subscriptions=subscriptions, list_connection_id=list_id[0], list_version=list_id[1]
+                    )
+            self.expected = expected
         return self.expected
 
     def is_as_expected(self, accept: AcceptConnection, *, is_served: bool) -> bool:
@@ -482,4 +509,5 @@ class Handshake:
         if self.claim is Claim.RESUMED:
             held = {name: getattr(accept, name) for name in _HELD_BY_SESSION}
             expected = msgspec.structs.replace(expected, **held)
-        return msgspec.structs.replace(expected, sequence=accept.sequence) == accept
+        never = {name: getattr(accept, name) for name in _NEVER_EXPECTED}
+        return msgspec.structs.replace(expected, **never) == accept

@@ -17,6 +17,7 @@ The path of a connection is closed, open or closing. The last step of an activat
  5. The connection that begins a session has an open path from the beginning, without a grant. Its gateway sends what is routed to
     the subscriptions of this very connection: nothing that is routed by them is older. Messages that name the client, and those
     of an earlier session, are left to the session. The first grant comes when a message was handled.
+ 6. So has a connection at the gateway that the client has left (continuing.py).
 
 The fence: what a gateway may be sending does not expire, is not dropped and not given up (`SessionConnection.may_be_sending`).
 The session does it when the path has closed: FastPathClosed is read, behind all FastSent, or the connection is over.
@@ -100,7 +101,7 @@ def end_of_activation(outbound: SessionOutbound, connection: SessionConnection |
     if connection is None or path is None or path.state is PathState.CLOSING:
         return
     may_open, after = _may_open(outbound, path, activation), outbound.positions.settled
-    if path.state is PathState.CLOSED or (path.is_ungranted and may_open):
+    if path.state is PathState.CLOSED or (not path.has_route and may_open):
         if may_open and after is not None:
             _open(outbound, connection, path, after, activation)
     elif not may_open or after is None or path.opened_after is None or after.partition != path.opened_after.partition:

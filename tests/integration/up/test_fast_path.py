@@ -18,6 +18,7 @@ from state.records.events import decode_events
 from state.records.leases import decode_lease
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.paho_device import PahoDevice
+from tests.integration.up.paho_subscriber import PahoSubscriber
 from tests.integration.up.topics_of_up import await_final_receipts, await_receipts, ledger_of
 from tests.support.kafka_topics import ReadRecord, read_topic
 from tests.support.waiting import wait_until
@@ -28,6 +29,8 @@ DEVICES = 10
 AWAY_S = int(os.environ.get("INFLIGHT_ENGINE_AWAY_S", "20"))
 WINDOW, WAITING = 32, 4
 """`session.max_inflight`, and messages beyond it."""
+AWAY = 20
+"""Messages that come while a device is away."""
 WITHIN_S = 10.0
 """Seconds that a busy machine may be late. A micro-batch would never come."""
 
@@ -126,6 +129,52 @@ def test_messages_that_wait_in_the_queue_return_to_the_fast_path(up: SharedUp) -
 
 def transitions_of(up: SharedUp, message_id: str) -> list[str]:
     return [row["transition"] for row in ledger_of(up, message_id)]
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(240)
+def test_a_device_that_comes_back_is_served_while_the_engine_is_away(tmp_path: Path) -> None:
+    """It gets what has come meanwhile, in order and once, and its SUBSCRIBE is answered. The engine agrees with all of it."""
+    with contextlib.ExitStack() as all_of_it:
+        running = all_of_it.enter_context(UpProcess(tmp_path / "data"))
+        up = SharedUp(running.mqtt, running.kafka, running.data_dir)
+        publisher = all_of_it.enter_context(PahoSubscriber(up.mqtt, "publisher"))
+        for attempt in range(ATTEMPTS):  # a burst of other messages, or a slow router, leaves a client to the session
+            topic, client_id = f"away/{attempt}", f"away-{attempt}"
+            with PahoSubscriber(up.mqtt, client_id, 4, keeps_session=True) as device:
+                device.subscribe(topic)
+            sent = [b"%d" % number for number in range(AWAY)]
+            for payload in sent:
+                publisher.publish(topic, payload)
+            pid = running.engine_pid()
+            assert pid is not None
+            os.killpg(pid, signal.SIGSTOP)
+            try:
+                with PahoSubscriber(up.mqtt, client_id, 4, keeps_session=True) as device:
+                    is_served = arrives_within(device, AWAY, WITHIN_S)
+                    if is_served:
+                        device.subscribe(f"{topic}/more")
+                        publisher.publish(f"{topic}/more", b"more")
+                        wait_until(lambda: len(device.messages) > AWAY, "a message by the new subscription")
+            finally:
+                os.killpg(pid, signal.SIGCONT)
+            if is_served:
+                break
+        assert is_served
+        with PahoSubscriber(up.mqtt, client_id, 4, keeps_session=True) as again:
+            publisher.publish(topic, b"last")
+            again.payloads(1)
+            came = [message.payload for message in (*device.messages, *again.messages)]
+        assert came == [*sent, b"more", b"last"]
+
+
+def arrives_within(device: PahoSubscriber, count: int, within_s: float) -> bool:
+    """Returns False if so many messages have not come by then."""
+    try:
+        wait_until(lambda: len(device.messages) >= count, "all messages", within_s=within_s)
+    except AssertionError:
+        return False
+    return True
 
 
 @pytest.mark.faults

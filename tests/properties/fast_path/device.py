@@ -11,6 +11,7 @@ from tests.properties.fast_path.simulated_connection import SimulatedConnection
 from tests.properties.fast_path.steps import CLIENT, Shared, Step
 
 _MOST_CONNECTIONS: Final = 6
+_DISCONNECT: Final = b"\xe0\x00"
 _QUOTA_EXCEEDED: Final = 0x97
 _GIVES_UP_AFTER_MS: Final = 1_500
 """The device's patience, in ms, on a connection that is neither closed nor refused."""
@@ -109,9 +110,17 @@ class Device(SimulatedDevice):
                 yield Step(1, "the device refuses", lambda: self._read(connection, reason_code=_QUOTA_EXCEEDED))
         elif connection is not None and connection.is_over:
             yield Step(8, "the device finds its socket closed", self.leave)
+        elif connection is not None and scenario.continues:
+            yield Step(6, "the device disconnects", self.disconnect)
         yield from self._connects(2)
 
     # --- its connections ------------------------------------------------------------------------------------------------------
+
+    def disconnect(self) -> None:
+        """Sends DISCONNECT, and closes the socket."""
+        if self.connection is not None:
+            self.connection.up.append(_DISCONNECT)
+            self.leave()
 
     def session_began(self, connection_id: int) -> None:
         """The engine has begun a new session with this connection."""

@@ -1,6 +1,6 @@
 """The engine: it reads any part of the two topics in a micro-batch, and executes a micro-batch again that was not committed."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -49,6 +49,7 @@ class Engine:
         self._blob: bytes | None = None
         self._events_read = self._messages_read = 0
         self._uncommitted: MicroBatch | None = None
+        self.may_read_messages: Callable[[], bool] = lambda: True
 
     # --- what can happen ------------------------------------------------------------------------------------------------------
 
@@ -70,13 +71,21 @@ class Engine:
         unread = self._all_unread()
         events, messages = unread.events, unread.messages
         for read in {(events, messages), (min(1, events), 0), (events, 0), (0, messages), (0, min(1, messages))}:
-            if read == (0, 0):
+            if read == (0, 0) or not self._keeps_up(*read):
                 continue
             batch, name = unread._replace(events=read[0], messages=read[1]), f"micro-batch {read[0]} {read[1]}"
             weight = self._shared.scenario.message_reads if batch.messages else 6
             yield Step(weight, name, lambda batch=batch: self._commit(batch))
             if self._shared.faults_left:
                 yield Step(1, f"{name}, not committed", lambda batch=batch: self._fail(batch))
+
+    def _keeps_up(self, events: int, messages: int) -> bool:
+        """Returns False if a micro-batch would read a message before an event that is older, or before the router, and the
+        scenario rules that out."""
+        if not self._shared.scenario.continues or not messages:
+            return True
+        newest = self._kafka.messages[self._messages_read + messages - 1]
+        return self.may_read_messages() and newest.events_before <= self._events_read + events
 
     def repeats(self) -> bool:
         """Executes a micro-batch again, which comes before anything else. False: there is none."""
@@ -97,7 +106,8 @@ class Engine:
         """Time passes until the deadline, which must be one."""
         assert self.deadline_ms is not None
         self._shared.now_ms = max(self._shared.now_ms, self.deadline_ms)
-        self._commit(MicroBatch(0, 0, self._shared.now_ms, self.settings))
+        events = self._all_unread().events if self._shared.scenario.continues else 0
+        self._commit(MicroBatch(events, 0, self._shared.now_ms, self.settings))
 
     def _second(self) -> None:
         self._shared.now_ms += 1_000

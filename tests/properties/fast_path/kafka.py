@@ -17,7 +17,8 @@ _LATEST_MS: Final = 30_000
 
 @dataclass(frozen=True)
 class Record:
-    """A record of `inflight.messages`. partition: with the generation. name: of the message, "" = it is for another client."""
+    """A record of `inflight.messages`. partition: with the generation. name: of the message, "" = it is for another client.
+    events_before: how many events were in the log before it."""
 
     partition: int
     offset: int
@@ -25,6 +26,7 @@ class Record:
     timestamp_ms: int
     headers: tuple[Header, ...] = ()
     value: bytes = b""
+    events_before: int = 0
 
 
 class Kafka:
@@ -60,7 +62,9 @@ class Kafka:
         self.generation += 1
 
     def append_message(self, name: str, timestamp_ms: int, headers: Sequence[Header] = (), value: bytes = b"") -> None:
-        self.messages.append(Record(self.partition, self.next_offset, name, timestamp_ms, tuple(headers), value))
+        self.messages.append(
+            Record(self.partition, self.next_offset, name, timestamp_ms, tuple(headers), value, len(self.events))
+        )
 
     def append(self, append: Append) -> None:
         self.events.append(append.value)

@@ -2,6 +2,8 @@
 
 from collections.abc import Iterator
 
+import msgspec
+
 from sinks.fast_path.router_memory import RouterMemory
 from state.commands import OfferPublish
 from state.model import Position
@@ -40,6 +42,11 @@ class Router:
         """True if there are messages after its position."""
         return self.is_assigned and self._reads_next is not None and self._reads_next < len(self._kafka.messages)
 
+    def newest(self) -> Position | None:
+        """Returns a position that no message of the client is above, of those that it has read."""
+        offset = self._memory.newest(PARTITION, CLIENT.encode()) if self.is_assigned else None
+        return None if offset is None else Position(self._kafka.partition, offset)
+
     def assign(self) -> None:
         """Assigns the partition; the router reads from its end."""
         self._reads_next, self._generation = len(self._kafka.messages), self._kafka.generation
@@ -61,14 +68,14 @@ class Router:
             self._offer(record, previous)
 
     def _offer(self, record: Record, previous: int) -> None:
+        offer = OfferPublish(
+            connection_id=0,
+            position=Position(record.partition, record.offset),
+            previous=previous,
+            timestamp_ms=record.timestamp_ms,
+            headers=tuple((header.key, header.value) for header in record.headers),
+            payload=record.value,
+        )
+        self._gateways.offer_to_left(offer)
         for connection in self._gateways.reached_by(self._kafka.routes[-1]):
-            connection.offers.append(
-                OfferPublish(
-                    connection_id=connection.real.connection_id,
-                    position=Position(record.partition, record.offset),
-                    previous=previous,
-                    timestamp_ms=record.timestamp_ms,
-                    headers=tuple((header.key, header.value) for header in record.headers),
-                    payload=record.value,
-                )
-            )
+            connection.offers.append(msgspec.structs.replace(offer, connection_id=connection.real.connection_id))

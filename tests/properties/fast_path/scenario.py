@@ -13,10 +13,14 @@ class Scenario:
     qos, lives_s, priorities: of the messages, in turn; None = for ever. versions: MQTT's, of the connections in turn.
     faults: how many may happen. refusals: the device refuses messages. large: some are too large for the fast path.
     switches: the fast path is switched off and on. stops: gateways freeze and crash.
-    begins_open: the device is connected and its path is open. message_reads: how often the engine reads messages.
+    begins_open: the device is connected and its path is open. leaves_first: it has left, and a message has come since.
+    message_reads: how often the engine reads messages.
     late_offers: a router that is behind offers what another one has offered.
     landing: how often Kafka stores what it was given.
     serves_at_once: gateways do not wait for the engine at a clean start.
+    continues: a gateway that the client has left serves it at once when it comes back; needs serves_at_once. The engine reads no
+    message before an older event, or before the gateway of a client that it has not accepted, and lets no time pass before it has
+    read all events (edge_cases.md).
     max_held_bytes: of offers, at a connection.
     keys, delays_s: of the messages, in turn; None = no collapse key, no deliver-at. cancels: the backend takes messages back.
     recreates: somebody deletes the topic of the messages and creates it again, and the loss is accepted.
@@ -36,6 +40,7 @@ class Scenario:
     large: bool = False
     switches: bool = False
     begins_open: bool = True
+    leaves_first: bool = False
     routers: int = 1
     stops: bool = True
     message_reads: int = 2
@@ -43,6 +48,7 @@ class Scenario:
     unnamed: int = 3
     landing: int = 30
     serves_at_once: bool = False
+    continues: bool = False
     max_held_bytes: int = 8 << 20
     keys: tuple[str | None, ...] = (None,)
     delays_s: tuple[int | None, ...] = (None,)
@@ -92,4 +98,33 @@ def scenario_of(number: int) -> Scenario:
         cancels=pick([False, False, True]),
         recreates=number % 4 == 0,
     )
-    return replace(scenario, session=replace(scenario.session, max_send_rate=pick([0, 0, 0, 0, 0, 1, 3])))
+    session = replace(scenario.session, max_send_rate=pick([0, 0, 0, 0, 0, 1, 3]))
+    continues = scenario.serves_at_once and pick([True, True, False])
+    if continues:
+        session = replace(session, mqueue_store_qos0=True, max_send_rate=0)
+    return replace(scenario, session=session, continues=continues)
+
+
+def scenario_of_leaving(number: int) -> Scenario:
+    """Returns one in which the device comes and goes, and most messages are plain."""
+    scenario, pick = scenario_of(number), random.Random(number).choice
+    session = replace(scenario.session, mqueue_store_qos0=True, max_send_rate=0, max_mqueue_len=pick([3, 6, 1_000]))
+    return replace(
+        scenario,
+        session=session,
+        expiry_s=pick([60, 3_600]),
+        lives_s=pick([(None,), (None,), (None, None, None, 20)]),
+        priorities=(0,),
+        refusals=False,
+        large=False,
+        switches=False,
+        begins_open=True,
+        leaves_first=True,
+        routers=1,
+        serves_at_once=True,
+        continues=True,
+        keys=pick([(None,), (None,), (None, None, None, "k", "k")]),
+        delays_s=(None,),
+        cancels=pick([False, False, True]),
+        recreates=number % 16 == 0,
+    )

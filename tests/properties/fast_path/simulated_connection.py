@@ -2,14 +2,15 @@
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from sinks.mqtt.access.grant import EVERYTHING
 from sinks.mqtt.codec.packets import Publish
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
-from sinks.mqtt.connection.effects import Effects, LogIn, LookForLater, Register, Registration
-from sinks.mqtt.connection.phases import CloseReason
+from sinks.mqtt.connection.effects import Announce, Effects, LogIn, LookForLater, LookUp, Register, Registration
+from sinks.mqtt.connection.left_session import LeftSession
+from sinks.mqtt.connection.phases import CloseReason, Phase
 from sinks.mqtt.limits.connect_queue import Turn
 from state.commands import CloseConnection, OfferPublish
 from state.events import ConnectionLost
@@ -23,8 +24,17 @@ from tests.properties.fast_path.steps import Shared, Step
 _OFFERS_REPEATED: Final = 3
 
 
+class Host(Protocol):
+    """The gateway, as a connection sees it."""
+
+    def register(self, connection: "SimulatedConnection", request: Register) -> Registration: ...
+    def is_newest(self, connection: "SimulatedConnection") -> bool: ...
+    def announced(self, connection: "SimulatedConnection") -> None: ...
+    def left(self, session: LeftSession | None) -> None: ...
+
+
 class SimulatedConnection:
-    """real: the product's connection. register: gives it an id. is_newest: looks for a later one. down: packets written and not
+    """real: the product's connection. host: gives it an id, and looks for a later one. down: packets written and not
     read by the device; up: the other way. unanswered: packet ids on the wire, by the device's own account. has_device: the device
     is at the other end of the socket; it says so itself.
 
@@ -41,11 +51,10 @@ class SimulatedConnection:
         version: int,
         shared: Shared,
         kafka: Kafka,
-        register: Callable[["SimulatedConnection", Register], Registration],
-        is_newest: Callable[["SimulatedConnection"], bool],
+        host: Host,
     ) -> None:
         self._label = f"k{number}:"
-        self._register, self._is_newest = register, is_newest
+        self._host = host
         self._look_asked_ms: int | None = None
         self._shared, self._kafka = shared, kafka
         self.real, self.version = real, version
@@ -66,6 +75,11 @@ class SimulatedConnection:
     def is_there(self) -> bool:
         """A gateway that works holds it."""
         return not self._is_frozen and not self.is_over
+
+    @property
+    def awaits_session(self) -> bool:
+        """Its gateway works, and the session has not accepted it."""
+        return self.is_there and self.real.phase is not Phase.CONNECTED
 
     @property
     def is_over(self) -> bool:
@@ -185,7 +199,7 @@ class SimulatedConnection:
     def _look(self) -> None:
         """Looks for a later connection of the client; its answer is heard at once."""
         asked_ms, self._look_asked_ms = self._look_asked_ms, None
-        is_newest = not self._lease_has_passed and self._is_newest(self)
+        is_newest = not self._lease_has_passed and self._host.is_newest(self)
         self._feed(self.real.looked_for_later, is_newest, asked_ms)
 
     # --- the engine and the routers ---------------------------------------------------------------------------------------------
@@ -234,11 +248,17 @@ class SimulatedConnection:
             self.down += packets
         if effects.close:
             self.up.clear()
+            left, self.real.left = self.real.left, None
+            self._host.left(left)
         for request in effects.requests:
             if isinstance(request, Register):
-                self._feed(self.real.registered, request, self._register(self, request), Turn.NOW)
+                self._feed(self.real.registered, request, self._host.register(self, request), Turn.NOW)
             elif isinstance(request, LogIn):
                 self._feed(self.real.logged_in, EVERYTHING, self.real.settings.accept_timeout_ms)
+            elif isinstance(request, LookUp):
+                self._feed(self.real.looked_up, True)
+            elif isinstance(request, Announce):
+                self._host.announced(self)
             elif isinstance(request, LookForLater):
                 self._look_asked_ms = self._shared.now_ms
 

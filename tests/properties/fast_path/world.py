@@ -35,8 +35,12 @@ class World:
         self.device = Device(self.shared, self.account, self.gateways)
         self.engine = Engine(self.shared, self.kafka, self.account, self.gateways, self.device)
         self.routers = [Router(number, self.shared, self.kafka, self.gateways) for number in range(scenario.routers)]
+        self.gateways.newest = lambda client_id: self.routers[0].newest()
+        self.engine.may_read_messages = lambda: self.gateways.have_all_offers and not self.routers[0].has_unread
         if scenario.begins_open:
             self._begin_open()
+        if scenario.leaves_first:
+            self._leave()
 
     def _begin_open(self) -> None:
         """The device is there, its first message has come, and what follows may take the fast path."""
@@ -44,6 +48,16 @@ class World:
         self.backend.submit()
         self.device.connect(clean_start=False)
         self._let_all_happen()
+
+    def _leave(self) -> None:
+        """The device is served by the fast path and leaves, and a message comes."""
+        self.backend.submit()
+        self.routers[0].read()
+        self._let_all_happen()
+        self.device.disconnect()
+        self._let_all_happen()
+        self.backend.submit()
+        self.routers[0].read()
 
     # --- anything may happen --------------------------------------------------------------------------------------------------
 

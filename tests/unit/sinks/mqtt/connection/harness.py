@@ -7,6 +7,7 @@ from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefused
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.connection import WireConnection
 from sinks.mqtt.connection.effects import Announce, LogIn, LookForLater, LookUp, Register, Registration
+from sinks.mqtt.connection.left_session import NO_LEFT_SESSIONS, LeftSessions
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.limits.connect_queue import Turn
@@ -39,10 +40,12 @@ class Harness:
         turn: Turn = Turn.NOW,
         total: Unconfirmed | None = None,
         tables: KnownTables = NO_TABLES,
+        left_sessions: LeftSessions = NO_LEFT_SESSIONS,
         **settings: Any,
     ) -> None:
         self.login = login
         self.tables = tables
+        self.left_sessions = left_sessions
         self.turn = turn
         self.now_ms = 1_000
         self.counters = GatewayCounters()
@@ -95,7 +98,8 @@ class Harness:
             return None
         client_id = request.client_id or "assigned"
         known, at_once = self.knows_settings, self.serves_at_once
-        return Registration(77, client_id, self.partition, "lease-1", known, at_once, self.is_late, self.tables)
+        registration = Registration(77, client_id, self.partition, "lease-1", known, at_once, self.is_late, self.tables)
+        return registration._replace(left_sessions=self.left_sessions)
 
     @property
     def uplink(self) -> list[Append]:
