@@ -17,6 +17,7 @@ from inflight.cli import (
     routing,
     sending,
     sessions,
+    size,
     spans,
     users,
     what_if,
@@ -67,6 +68,7 @@ app.command()(routing.subscriptions)
 app.command()(administration.topics)
 app.command()(administration.jars)
 app.command()(administration.config)
+app.command()(size.size)
 app.command()(status.status)
 app.command()(status.top)
 app.command()(console.console)
