@@ -1,5 +1,6 @@
 """Connects a campaign to Kafka: its topic, the Producer, and what it has sent before."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
@@ -19,6 +20,7 @@ from state.model import ClientId, MessageId
 from state.records.messages import MESSAGE_ID
 from streaming.config.errors import KafkaUnreachable
 from streaming.engine.kafka_access import TopicLog
+from streaming.history.operator_requests import request_row, this_user
 
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
@@ -39,7 +41,7 @@ class KafkaCampaigns:
     def __init__(self, settings: "Settings") -> None:
         """Raises KafkaUnreachable if nobody listens at its addresses."""
         self._servers = settings.kafka.bootstrap_servers
-        self._topic = settings.topics.campaigns
+        self._topic, self._ledger = settings.topics.campaigns, settings.topics.ledger
         if (why := first_contact(self._servers)) is not None:
             raise KafkaUnreachable.without_contact(self._servers, why)
         self._log = TopicLog(
@@ -51,6 +53,15 @@ class KafkaCampaigns:
 
     def write(self, records: Sequence[tuple[bytes, bytes]]) -> None:
         self._asking(lambda: self._log.write(self._topic, records))
+
+    def note(self, detail: str) -> None:
+        """Writes to the ledger what an operator asks for.
+
+        Args:
+            detail: For people; the user and the machine are added.
+        """
+        row = request_row("", f"{detail} by {this_user()}", time.time_ns() // 1_000_000)
+        self._asking(lambda: self._log.write(self._ledger, [(b"", row)]))
 
     def _asking(self, ask: Callable[[], _T]) -> _T:
         try:

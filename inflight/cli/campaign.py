@@ -49,6 +49,7 @@ def start(
             subscribers=lambda name: read_subscribers(settings, name),
         )
         campaign = new_campaign(plan, len(clients), now_ms=time.time_ns() // 1_000_000)
+        topic.note(f"campaign {plan.id} started, {counted(len(clients), 'client')},")
         topic.write([*list_records(plan.id, clients), campaign_record(campaign)])
     say(f"campaign {plan.id}: {counted(len(clients), 'client')}", err=True)
     _run(settings, plan.id)
@@ -57,7 +58,13 @@ def start(
 @app.command()
 def resume(campaign: CampaignId, data_dir: DataDir = None, config: Config = None, overrides: Overrides = None) -> None:
     """Go on with a campaign that was paused, or whose process has ended. No client gets the message twice."""
-    _run(load_for_running_system(config, overrides, data_dir), campaign)
+    from inflight.campaign.kafka import KafkaCampaigns
+
+    settings = load_for_running_system(config, overrides, data_dir)
+    _table(settings, campaign)
+    with KafkaCampaigns(settings) as topic:
+        topic.note(f"campaign {campaign} resumed")
+    _run(settings, campaign)
 
 
 @app.command()
@@ -137,9 +144,10 @@ def _order(settings: "Settings", campaign_id: str, wanted: Any, reason: str) -> 
     from inflight.campaign.records import campaign_record
     from inflight.campaign.run import with_status
 
-    found = _table(settings, campaign_id).campaigns[campaign_id]
+    ordered = with_status(_table(settings, campaign_id).campaigns[campaign_id], wanted, reason)
     with KafkaCampaigns(settings) as topic:
-        topic.write([campaign_record(with_status(found, wanted, reason))])
+        topic.note(f"campaign {campaign_id} {wanted}")
+        topic.write([campaign_record(ordered)])
     say(f"campaign {campaign_id} is {wanted}")
 
 

@@ -152,13 +152,19 @@ def replay(
     """
     from streaming.history import replay as replaying
     from streaming.history.dead_letters import DeadLetters
+    from streaming.history.operator_requests import this_user
     from streaming.terminal import say, write_json, write_table
 
     if where is None and client is None and not every:
         raise typer.BadParameter("choose the dead letters: --where SQL, --client CLIENT, or --all")
     settings = load_for_running_system(config, overrides, data_dir)
     options = replaying.ReplayOptions(
-        where=where, to=to, rate=None if rate is None else replaying.parse_rate(rate), max_replays=max_replays, again=again
+        where=where,
+        to=to,
+        rate=None if rate is None else replaying.parse_rate(rate),
+        max_replays=max_replays,
+        again=again,
+        by=this_user(),
     )
     count = replaying.ReplayCount()
     with open_store(settings, source, client=client, since=since, max_records=max_records) as store:

@@ -104,7 +104,7 @@ def purge(
         say(f"and {len(clients) - _EXAMPLES:,} more")
     if not yes:
         typer.confirm(f"End {len(clients):,} sessions?", abort=True, err=True)
-    count = _send(settings, clients, SessionPurged())
+    count = _send(settings, clients, SessionPurged(), why=where)
     say(f"{count} requested; sessions whose clients have connected meanwhile are kept", err=True)
 
 
@@ -178,19 +178,20 @@ def _send_to_quarantined(
     say(f"{count} requested; `inflight sessions --where quarantined` shows the remaining ones", err=True)
 
 
-def _send(settings: "Settings", clients: "Iterable[str]", request: "SessionRequest") -> int:
+def _send(settings: "Settings", clients: "Iterable[str]", request: "SessionRequest", *, why: str = "") -> int:
     from kafka import KafkaProducer
     from kafka.errors import KafkaError
 
     from inflight.cli.kafka_contact import require_kafka
     from streaming.config.errors import KafkaUnreachable
+    from streaming.history.operator_requests import this_user
     from streaming.history.requests import send_requests
 
     require_kafka(settings.kafka.bootstrap_servers)
     try:
         producer = KafkaProducer(acks="all", client_id="inflight-sessions", **settings.kafka.client_options())
         try:
-            return send_requests(producer, settings.topics.events, clients, request)
+            return send_requests(producer, settings.topics, clients, request, by=this_user(), why=why)
         finally:
             producer.close(timeout=5)
     except KafkaError as error:

@@ -4,7 +4,7 @@ import base64
 import re
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
 
@@ -232,13 +232,17 @@ class History:
             skipped={why.value: number for why, number in count.skipped.items()},
         )
 
-    def replay(self, plan: ReplayPlan, on_progress: Progress) -> int:
-        """Sends what was planned, unless it has been sent meanwhile. Returns how many were sent."""
+    def replay(self, plan: ReplayPlan, on_progress: Progress, *, by: str) -> int:
+        """Sends what was planned, unless it has been sent meanwhile. Returns how many were sent.
+
+        Args:
+            by: Who sends it, for people; it stands in the ledger.
+        """
         planned, count = {letter.dead_letter_id for letter in plan.planned}, replaying.ReplayCount()
         with self._store(plan.chosen.client_id) as store:
             replaying.send_again(
                 self._settings,
-                _options(plan.chosen),
+                replace(_options(plan.chosen), by=by),
                 (letter for letter in _candidates(store, plan.chosen, count) if letter.dead_letter_id in planned),
                 count,
                 lambda now: on_progress(now.sent, len(planned)),

@@ -16,6 +16,7 @@ from inflight.console.page_queries import letters_filter
 from inflight.console.query_page import SEE_OTHER, refresh_ms
 from inflight.console.rendering import Pages
 from inflight.console.worker import Key, QueryWorker
+from streaming.history.operator_requests import this_user
 
 PATH: Final = "/replay"
 _NEVER_EXPIRES_S: Final = float("inf")
@@ -56,7 +57,10 @@ class ReplayPages:
         answer = self._worker.get(_plan_key(plan_id))
         if answer is None or not isinstance(plan := answer.value, ReplayPlan):
             raise HTTPException(409, "there is no such dry run, or it is too old: make another one")
-        self._worker.ask(_sent_key(plan_id), lambda progress: self._history.replay(plan, progress), max_age_s=_NEVER_EXPIRES_S)
+        by = f"{this_user()}, with the console, for {'an unknown address' if request.client is None else request.client.host}"
+        self._worker.ask(
+            _sent_key(plan_id), lambda progress: self._history.replay(plan, progress, by=by), max_age_s=_NEVER_EXPIRES_S
+        )
         return _shown(plan_id)
 
     def show(self, request: Request) -> Response:

@@ -67,6 +67,7 @@ class ReplayOptions:
         rate: Messages a second; None = as fast as Kafka confirms them.
         max_replays: A message that was replayed and died this often is not sent again.
         again: Send what has been replayed before too.
+        by: Who sends them again, for people; it stands in the ledger.
     """
 
     where: str | None
@@ -74,6 +75,7 @@ class ReplayOptions:
     rate: float | None = None
     max_replays: int = 3
     again: bool = False
+    by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +207,7 @@ def send_in_portions(
             time.sleep(max(0.0, started_s + count.sent / rate - time.monotonic()))
         now_ms = time.time_ns() // 1_000_000
         _send(producer, topics.events, ((letter, returned_event(letter, generation)) for letter in portion))  # step 1
-        _send(producer, topics.ledger, ((letter, ledger_record(letter, now_ms)) for letter in portion))  # step 2
+        _send(producer, topics.ledger, ((letter, ledger_record(letter, now_ms, options.by)) for letter in portion))  # step 2
         count.sent += len(portion)  # step 3
         on_progress(count)
 
@@ -222,15 +224,15 @@ def returned_event(letter: ReplayLetter, generation: str) -> bytes:
     return encode_event(MessageReturned(message=letter.message, return_id=return_id))
 
 
-def ledger_record(letter: ReplayLetter, now_ms: int) -> bytes:
-    """Returns the record of `inflight.ledger` that says that somebody has sent the dead letter again."""
+def ledger_record(letter: ReplayLetter, now_ms: int, by: str) -> bytes:
+    """Returns the record of `inflight.ledger` that says that somebody has sent the dead letter again, and who that was."""
     row = LedgerRow(
         client_id=letter.client_id,
         batch_ms=now_ms,
         transition=REPLAYED,
         time_ms=now_ms,
         message_id=letter.message.message_id,
-        detail=f"{letter.dead_letter_id} sent again to {letter.client_id}",
+        detail=f"{letter.dead_letter_id} sent again to {letter.client_id}" + (f" by {by}" if by else ""),
     )
     return encode_ledger_rows([row])
 

@@ -1,10 +1,12 @@
 """`inflight sessions purge` on a running system."""
 
+import json
 import subprocess
 import sys
 
 import pytest
 
+from streaming.history.operator_requests import this_user
 from tests.integration.up.conftest import SharedUp
 from tests.integration.up.topics_of_up import await_gone
 from tests.integration.up.wire_device import Backend, WireDevice
@@ -28,6 +30,7 @@ def test_only_sessions_of_absent_clients_are_purged_with_outcomes(up: SharedUp) 
         assert said.stdout == "purged-away\n"
         assert "1 requested" in said.stderr
         assert backend.outcomes(waiting) == ["session_ended"] * 2
+        assert who_asked(up, "purged-away") == [f"purge by {this_user()}: where client_id LIKE 'purged-%'"]
         assert here.receive().payload == b"0"
         backend.send("purged-here", b"3")
         assert here.receive().payload == b"3"
@@ -37,3 +40,11 @@ def test_only_sessions_of_absent_clients_are_purged_with_outcomes(up: SharedUp) 
             assert back.session_present
             back.finish(back.receive())
         assert backend.outcomes(kept) == ["delivered"]
+
+
+def who_asked(up: SharedUp, client_id: str) -> list[str]:
+    """Returns what the ledger says that operators have asked for, by SQL."""
+    question = f"SELECT detail FROM ledger WHERE transition = 'operator_request' AND client_id = '{client_id}'"
+    command = [sys.executable, "-m", "inflight", "sql", question, "--json", "--data-dir", str(up.data_dir)]
+    said = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True)
+    return [json.loads(line)["detail"] for line in said.stdout.splitlines()]

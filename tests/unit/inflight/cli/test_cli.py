@@ -26,6 +26,7 @@ from state.events import DropRequested, RestoreRequested, SessionPurged
 from state.records.events import decode_events
 from streaming.config.resources import conf_file
 from streaming.history.errors import BadQuestion
+from streaming.history.operator_requests import this_user
 from tests.support.waiting import DEADLINE_S
 
 RUNNER = CliRunner()
@@ -246,10 +247,11 @@ def test_the_end_of_a_quarantine_is_an_event_for_each_client(
     options = ["--data-dir", str(tmp_path), "--set", "kafka.bootstrap_servers=kafka:1"]
     result = RUNNER.invoke(app, ["sessions", command, "lamp-1", "lämp-2", *options])
     assert result.exit_code == 0, result.output
-    assert [(topic, key.decode(), *decode_events(value)) for topic, key, value in sent] == [
-        ("inflight.events", "lamp-1", request_),
-        ("inflight.events", "lämp-2", request_),
+    assert [(topic, key.decode()) for topic, key, _ in sent] == [
+        (topic, client) for topic in ("inflight.ledger", "inflight.events") for client in ("lamp-1", "lämp-2")
     ]
+    assert [decode_events(value) for _, _, value in sent[2:]] == [(request_,)] * 2
+    assert all(f"{command} by {this_user()}" in value.decode() for _, _, value in sent[:2])
 
 
 def test_a_purge_lists_the_clients_and_asks_for_confirmation(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -260,7 +262,8 @@ def test_a_purge_lists_the_clients_and_asks_for_confirmation(monkeypatch: pytest
         asked.append(condition)
         return iter([f"lamp-{number}" for number in range(12)] if condition == "queued > 9" else [])
 
-    def send(_: object, clients: list[str], request: SessionPurged) -> int:
+    def send(_: object, clients: list[str], request: SessionPurged, *, why: str) -> int:
+        assert why == "queued > 9"
         sent.extend((client, request) for client in clients)
         return len(clients)
 

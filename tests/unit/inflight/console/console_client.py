@@ -158,8 +158,8 @@ class FakeHistory:
         skipped = {"it has been replayed before": 3}
         return ReplayPlan(chosen=chosen, matched=5, is_cut=False, planned=planned, sources=("from Kafka",), skipped=skipped)
 
-    def replay(self, plan: ReplayPlan, on_progress: Progress) -> int:
-        self._note("replay")
+    def replay(self, plan: ReplayPlan, on_progress: Progress, *, by: str) -> int:
+        self._note("replay", by)
         self.sent.append(plan)
         return len(plan.planned)
 

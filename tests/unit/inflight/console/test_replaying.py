@@ -3,6 +3,7 @@ from pathlib import Path
 import pytest
 
 from inflight.console.history import REASONS, LettersFilter
+from streaming.history.operator_requests import this_user
 from tests.unit.inflight.console.console_client import ConsoleDriver, FakeHistory
 
 ALLOWED = "console.allow_replay=true"
@@ -64,6 +65,12 @@ def test_what_the_dry_run_has_shown_is_sent_once(tmp_path: Path) -> None:
     text = console.browser.get(address).text
     assert "2 were sent again" in text
     assert "Send these" not in text
+
+
+def test_a_replay_of_the_console_says_for_whom(tmp_path: Path) -> None:
+    console = ConsoleDriver(tmp_path, FakeHistory(), ALLOWED)
+    assert send(console, dry_run(console)) == 303
+    assert console.history.asked[-1] == ("replay", f"{this_user()}, with the console, for testclient")
 
 
 def test_a_console_that_may_not_replay_has_no_button_and_refuses(tmp_path: Path) -> None:

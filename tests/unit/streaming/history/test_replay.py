@@ -3,6 +3,7 @@
 import base64
 from typing import Any
 
+import msgspec
 import pytest
 
 from state.dead_letters.dead_letter import with_death
@@ -10,6 +11,7 @@ from state.events import MessageReturned
 from state.model import Message, Outcome, PublishProperties, QoS
 from state.records.dead_letters import REPLAY_OF, REPLAYS, carried_headers, death_headers
 from state.records.events import decode_events
+from state.records.ledger import LedgerRow
 from state.records.messages import format_message, parse_message
 from state.records.record import Header
 from streaming.config.settings import Settings
@@ -98,13 +100,15 @@ def test_a_dead_letter_that_was_no_message_is_not_replayed() -> None:
 
 
 class FakeProducer:
-    """Confirms everything; remembers topics in order."""
+    """Confirms everything; remembers topics and values in order."""
 
     def __init__(self) -> None:
         self.topics: list[str] = []
+        self.values: list[bytes] = []
 
     def send(self, topic: str, *, key: bytes, value: bytes) -> "FakeProducer":
         self.topics.append(topic)
+        self.values.append(value)
         return self
 
     def get(self, timeout: float) -> None:
@@ -119,6 +123,16 @@ def test_replays_enter_the_ledger_after_the_messages_are_confirmed() -> None:
     send_in_portions(producer, Settings(), OPTIONS, found, count, lambda now: seen.append(now.sent))
     assert producer.topics == ["inflight.events"] * 3 + ["inflight.ledger"] * 3
     assert (count.sent, seen) == (3, [3])
+
+
+def test_the_ledger_says_who_has_sent_a_dead_letter_again() -> None:
+    producer, count = FakeProducer(), ReplayCount()
+    message, _ = parse_message([Header("mqtt-topic", b"t")], payload=b"", accepted_ms=0, default_message_id="m")
+    found = iter([ReplayLetter(dead_letter_id="d", client_id="c", message=message)])
+    options = ReplayOptions(where=None, by="anna on machine-1")
+    send_in_portions(producer, Settings(), options, found, count, lambda now: None)
+    (row,) = msgspec.json.decode(producer.values[-1], type=list[LedgerRow])
+    assert row.detail == "d sent again to c by anna on machine-1"
 
 
 @pytest.mark.parametrize(("text", "rate"), [("200/s", 200.0), ("200", 200.0), ("30/m", 0.5), ("3600/h", 1.0)])
