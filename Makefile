@@ -11,6 +11,7 @@ BIN := .venv/bin
 INTEROP := .cache/interop
 MUTATION := .cache/mutation
 SITE := .cache/site
+SBOM := .cache/sbom
 INSTALLED := .venv/.installed
 MINIMUM_JAVA := 17
 
@@ -247,6 +248,22 @@ audit: setup ## Known holes in the packages of requirements.txt; asks an advisor
 	$(BIN)/python -m venv "$$tools/venv"
 	"$$tools/venv/bin/python" -m pip install --quiet pip-audit
 	"$$tools/venv/bin/pip-audit" --strict --disable-pip --requirement requirements.txt
+
+# The tool has an environment of its own: nothing else needs it. It warns that a list of packages says nothing of who needs whom.
+.PHONY: sbom
+sbom: setup $(SBOM)/.installed ## Bill of materials of what a user gets: packages and jars with their hashes (CycloneDX, in build/)
+	@mkdir -p build
+	$(BIN)/python -m inflight.local.sbom packages requirements.txt > $(SBOM)/packages.txt
+	PYTHONWARNINGS=ignore $(SBOM)/bin/cyclonedx-py requirements --pyproject pyproject.toml --output-reproducible --output-file $(SBOM)/packages.json $(SBOM)/packages.txt
+	$(BIN)/python -m inflight.local.sbom jars $(SBOM)/packages.json build/inflight.cdx.json
+	$(SBOM)/bin/python -c 'import pathlib, sys; from cyclonedx.schema import SchemaVersion as V; from cyclonedx.validation.json import JsonStrictValidator as Check; sys.exit(Check(V.V1_6).validate_str(pathlib.Path(sys.argv[1]).read_text()))' build/inflight.cdx.json
+	echo "build/inflight.cdx.json: $$(grep -c '"purl": "pkg:pypi' build/inflight.cdx.json) packages, $$(grep -cE '"purl": "pkg:(maven|generic)' build/inflight.cdx.json) jars"
+
+$(SBOM)/.installed: Makefile
+	@python="$$($(find_python))"
+	"$${python:?Python 3.11 or newer is needed}" -m venv $(SBOM)
+	$(SBOM)/bin/python -m pip install --disable-pip-version-check --quiet 'cyclonedx-bom==7.5.0'
+	touch $@
 
 .PHONY: format
 format: setup ## Format the code and mend what ruff can

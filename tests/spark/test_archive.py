@@ -3,6 +3,7 @@
 import calendar
 import dataclasses
 import itertools
+import re
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -34,6 +35,7 @@ from tests.support.shared import SharedKafka
 pytestmark = pytest.mark.slow
 
 DEADLINE_S = 90.0
+DATA_PAGE = Path(__file__).parents[2] / "docs" / "operate" / "data.md"
 T0 = 1_790_000_000_000
 _numbers = itertools.count(1)
 
@@ -172,6 +174,19 @@ def test_every_kind_of_record_becomes_a_row_with_all_its_columns(archive: Archiv
     (last_word,) = archive.rows(RECEIPTS)
     assert (last_word.message_id, last_word.outcome, last_word.attempts, last_word.latency_ms) == ("m1", "delivered", 2, 900)
     assert (last_word.fast_path, last_word.recorded_ms) == (True, T0 + 1_500)
+
+
+def test_the_rows_of_one_client_can_be_deleted_while_the_archive_runs(archive: Archive) -> None:
+    (program,) = re.findall(r"^```python\n(.*?)^```", DATA_PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    archive.start()
+    for client in ("pump-7", "pump-8"):
+        archive.append("ledger", client, ledger_record(client, T0, ("accepted", "m1")))
+    archive.drained()
+    exec(program, {"tables": archive.settings.tables_location})
+    assert [row.client_id for row in archive.rows(LEDGER)] == ["pump-8"]
+    archive.append("ledger", "pump-9", ledger_record("pump-9", T0 + 1, ("accepted", "m2")))
+    archive.drained()
+    assert sorted(row.client_id for row in archive.rows(LEDGER)) == ["pump-8", "pump-9"]
 
 
 def test_copies_of_a_re_executed_engine_micro_batch_are_one_row(archive: Archive) -> None:
