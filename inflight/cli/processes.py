@@ -211,6 +211,7 @@ def engine(
             on_progress=observe,
             on_leases=collector.observe_leases,
             on_lag=collector.observe_lag,
+            on_misplaced=collector.observe_misplaced,
             on_session_stats=collector.observe_session_stats,
             new_settings=watch.changed,
             health=health,

@@ -21,6 +21,7 @@ from sinks.host.clock_skew import SKEW_ACTION, SKEW_LIMIT_S, skew_text
 from state.setting import MIB
 from streaming.config.units import format_size
 from streaming.engine.leases.table import PATIENCE
+from streaming.engine.watching.misplaced_records import ACTION as MISPLACED_ACTION
 from streaming.terminal import counted
 
 _SLOW_BATCH_S: Final = 10.0
@@ -31,6 +32,7 @@ _STALLED_S: Final = 1.0
 """Matchers commit three times a second."""
 _CONTESTED: Final = "inflight_gateway_clients_contested"
 _CLOCK_SKEW: Final = "_clock_skew_seconds"
+_MISPLACED: Final = "inflight_engine_misplaced_records_total"
 _DROP_ACTIONS: Final = {
     "maxlen": "the queue is full: the client gets more than it acknowledges. Send less, let it acknowledge faster, or raise "
     "max_mqueue_len",
@@ -225,6 +227,16 @@ def _drop_findings(seen: Measurements, engine: ProcessStatus | None) -> Iterator
         yield Finding(Severity.NOTE, what, action)
 
 
+def _partitioner_findings(seen: Measurements, engine: ProcessStatus | None) -> Iterator[Finding]:
+    since_start = 0 if engine is None else int(engine.values.get(_MISPLACED, 0))
+    if seen.misplaced.found:
+        what = f"records of messages lie in another partition than the one of their key: {seen.misplaced}"
+        yield Finding(Severity.WARNING, what, MISPLACED_ACTION)
+    elif since_start:
+        what = f"the engine has found {since_start:,} records of messages in a wrong partition since it started"
+        yield Finding(Severity.NOTE, what, MISPLACED_ACTION)
+
+
 def _is_ready(engine: ProcessStatus | None) -> bool:
     return engine is not None and engine.is_ready
 
@@ -245,6 +257,7 @@ def _engine_findings(seen: Measurements) -> Iterator[Finding]:
         yield Finding(Severity.NOTE, what, "docs/operate/accept_loss.md says what that means, and how this note goes away")
     engine = seen.engine
     yield from _drop_findings(seen, engine)
+    yield from _partitioner_findings(seen, engine)
     if engine is None:
         return
     batch_s = engine.values.get("inflight_engine_last_micro_batch_seconds", 0)

@@ -9,6 +9,7 @@ from sinks.host.lease import RENEWALS
 from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
+from streaming.engine.watching.misplaced_records import MisplacedRecords
 from streaming.engine.watching.watchdog import Hangs
 
 ENGINE: Final = "engine"
@@ -215,6 +216,7 @@ class Measurements:
     Attributes:
         sessions_error: Why the engine gave no sessions; None = it gave them, or was not asked.
         drops: What the engine of this data directory drops for connected clients at present.
+        misplaced: What it finds in wrong partitions of `inflight.messages` at present.
     """
 
     kafka: KafkaStatus
@@ -226,6 +228,7 @@ class Measurements:
     ends: EngineEnds = field(default_factory=EngineEnds)
     losses: Losses = field(default_factory=Losses)
     drops: DroppedMessages = field(default_factory=DroppedMessages)
+    misplaced: MisplacedRecords = field(default_factory=MisplacedRecords)
 
     @property
     def engine(self) -> ProcessStatus | None:

@@ -16,6 +16,7 @@ from streaming.config.settings import Settings
 from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
+from streaming.engine.watching.misplaced_records import MisplacedRecords
 from streaming.engine.watching.watchdog import Hangs
 
 WORST: Final = 10
@@ -72,6 +73,7 @@ class Observer:
             ends=EngineEnds.read(settings.engine.data_dir),
             losses=Losses.read(settings.engine.data_dir),
             drops=DroppedMessages.recent(settings.engine.data_dir, time.time()),
+            misplaced=MisplacedRecords.recent(settings.engine.data_dir, time.time()),
         )
         return seen if seen.sessions is not None else replace(seen, sessions=self._counted(seen))
 

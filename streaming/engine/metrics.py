@@ -26,6 +26,7 @@ _TOTALS: Final = {
     "micro_batch_seconds": "Time that micro-batches took",
     "state_commit_seconds": "Time that tasks took to commit the state, all together",
     "leases_expired": "Gateways and bridges that were gone without ending their lease",
+    "misplaced_records": "Records of messages, of the samples that were checked, in another partition than that of their key",
     "connections_expired": "Connections ended because their lease had expired",
     "hangs": "Engines of this data directory that their watchdog has ended",
 }
@@ -106,6 +107,11 @@ class EngineCollector(Collector):
         """Takes the waiting records by topic, and those of them that open transactions hold back."""
         with self._lock:
             self._lag, self._held = dict(lag), dict(held)
+
+    def observe_misplaced(self, count: int) -> None:
+        """Takes records that were found in a wrong partition."""
+        with self._lock:
+            self._totals.update(misplaced_records=count)
 
     def observe_session_stats(self, stats: SessionStats) -> None:
         """Call it once for each collection."""

@@ -69,6 +69,7 @@ from streaming.engine.watching.back_pressure import BackPressure
 from streaming.engine.watching.consumer_lag import ConsumerLag, LagObserver
 from streaming.engine.watching.dropped_messages import DropLog
 from streaming.engine.watching.health import EngineHealth
+from streaming.engine.watching.misplaced_records import PartitionerCheck
 from streaming.engine.watching.session_stats import SessionStats, SessionStatsCollector
 from streaming.engine.watching.watchdog import Watchdog
 from streaming.settings import OFF
@@ -92,6 +93,7 @@ def run_engine(
     on_progress: BatchObserver = lambda batch: None,
     on_leases: Callable[[LeaseReport], None] = lambda report: None,
     on_lag: LagObserver = lambda lag, held: None,
+    on_misplaced: Callable[[int], None] = lambda count: None,
     on_session_stats: Callable[[SessionStats], None] = lambda stats: None,
     new_settings: Callable[[], Settings | None] = lambda: None,
     health: EngineHealth | None = None,
@@ -109,6 +111,8 @@ def run_engine(
         on_leases: Called about once a second, on another thread.
         on_lag: Called every few seconds, on another thread, with the waiting records by topic, and with those that open
             transactions hold back.
+        on_misplaced: Called with the number of records of `inflight.messages` that were found in a wrong partition, on another
+            thread.
         on_session_stats: Called after each collection, on another thread.
         new_settings: Called often; None = nothing is new.
         health: To be watched from outside.
@@ -188,6 +192,7 @@ def run_engine(
                 BackPressure.of(settings) as throttle,
                 PartitionWatch(settings, counts, watched_ids(settings, ids)) as partition_watch,
                 _watched(settings, read, committed, on_lag) as (lag, watchdog),
+                PartitionerCheck(settings, partitions[settings.topics.messages], on_found=on_misplaced) as partitioners,
                 WakeUpReader(settings.kafka.client_options(), settings.topics.wake_ups, lambda: leases.all_wake) as wake_ups,
                 start(read, urgency=wake_ups) as query,  # step 5
             ):
@@ -205,7 +210,7 @@ def run_engine(
                     ),
                     observers=(
                         *(group.observe, lag.observe, watchdog.observe, throttle.observe, leases.observe, health.observe),
-                        *(recorder.observe, DropLog(settings.engine.data_dir).observe, on_progress),
+                        *(recorder.observe, DropLog(settings.engine.data_dir).observe, partitioners.observe, on_progress),
                     ),
                     first_batch=(
                         *(on_ready, archive.start, throttle.start, leases.start, stats.start, answers.start, record),  # 6 to 11

@@ -62,6 +62,7 @@ def test_every_metric_of_the_engine_that_says_what_is_wrong_has_an_alert() -> No
         "sessions_quarantined",
         "free_disk_bytes",
         "dropped_connected_total",
+        "misplaced_records_total",
     ):
         assert f"inflight_engine_{name}" in alerted
 

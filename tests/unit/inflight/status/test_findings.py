@@ -25,6 +25,7 @@ from streaming.engine.lifecycle.losses import Losses
 from streaming.engine.operator.reported_drops import DROPPED
 from streaming.engine.watching.dropped_messages import DroppedMessages
 from streaming.engine.watching.engine_ends import EngineEnds
+from streaming.engine.watching.misplaced_records import MisplacedRecords
 from streaming.engine.watching.watchdog import Hangs
 
 KAFKA = KafkaStatus(
@@ -133,6 +134,26 @@ def test_messages_dropped_for_connected_clients_are_a_finding() -> None:
         "00:01:00, for example for fast-1, fast-2"
     )
     assert "max_mqueue_len" in found.action, "the outcome with most of them says what to do"
+
+
+def test_records_in_a_wrong_partition_are_a_finding_with_what_to_do() -> None:
+    misplaced = MisplacedRecords(newest_s=60.0, found=30, checked=40, examples=("pump-7 in 0 instead of 3",))
+    (found,) = findings(replace(WELL, misplaced=misplaced))
+    assert found.severity is Severity.WARNING
+    assert found.what == (
+        "records of messages lie in another partition than the one of their key: 30 of 40 records checked since 00:00:00 UTC, "
+        "for example pump-7 in 0 instead of 3"
+    )
+    assert "murmur2" in found.action
+    assert "docs/guides/kafka_clients.md" in found.action
+
+
+def test_misplaced_records_of_an_engine_elsewhere_are_known_by_its_metric() -> None:
+    (found,) = findings(process("engine", values={"inflight_engine_misplaced_records_total": 12.0}))
+    assert (found.severity, found.what) == (
+        Severity.NOTE,
+        "the engine has found 12 records of messages in a wrong partition since it started",
+    )
 
 
 def test_drops_of_an_engine_elsewhere_are_known_by_its_metric() -> None:

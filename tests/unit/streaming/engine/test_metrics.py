@@ -44,6 +44,8 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
     collector.observe_leases(LeaseReport(live=1))
     for lag in ({"m": 7, "e": 1}, {"m": 10, "e": 0}):
         collector.observe_lag(lag, {"m": 4})
+    for found in 3, 4:
+        collector.observe_misplaced(found)
     text = generate_latest(registry).decode()
     for line in (
         "inflight_engine_leases 1.0",
@@ -73,6 +75,7 @@ def test_the_engine_adds_its_micro_batches_up() -> None:
         'inflight_engine_resends_total{trigger="reconnect"} 3.0',
         'inflight_engine_resends_total{trigger="retry_interval"} 0.0',
         "inflight_engine_hangs_total 3.0",
+        "inflight_engine_misplaced_records_total 7.0",
         "inflight_engine_last_micro_batch_timestamp_seconds 1234.5",
         "inflight_engine_last_micro_batch_seconds 0.5",
         "inflight_engine_state_bytes 1000.0",
