@@ -141,7 +141,7 @@ $(MUTATION)/bin/mutmut: | setup
 		>"$$($(MUTATION)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/of_the_project.pth"
 
 .PHONY: test-interop
-test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Chromium); installs them with apt-get
+test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers, promtool and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Prometheus, Chromium); installs them with apt-get
 	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
 
 .PHONY: examples
@@ -163,6 +163,7 @@ interop-tools:
 	PATH="$$PATH:/usr/sbin" command -v mosquitto >/dev/null || missing+=(mosquitto)
 	PATH="$$PATH:/usr/sbin" command -v rabbitmq-server >/dev/null || missing+=(rabbitmq-server)  # its service is not used
 	PATH="$$PATH:/usr/sbin" command -v haproxy >/dev/null || missing+=(haproxy)  # its service is not used
+	PATH="$$PATH:/usr/sbin" command -v promtool >/dev/null || missing+=(prometheus)  # for promtool, which tests the alerts; its service is not used
 	command -v chromium >/dev/null || missing+=(chromium)  # looks at the report and at the console
 	command -v node >/dev/null || missing+=(nodejs)
 	command -v npm >/dev/null || missing+=(npm)

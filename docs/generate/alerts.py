@@ -13,6 +13,7 @@ _HEAD: Final = f"""# Alerts
 {NOTE}
 
 The alerts of `conf/prometheus/alerts.yml`, for your own Prometheus. Adapt the thresholds to your traffic. Each name leads to what to do.
+A name that begins with `slo:` is a rule of the same file: the share of what was bad in that time ([objectives](../operate/alerts.md#objectives-and-error-budgets)).
 """
 
 
@@ -28,5 +29,6 @@ def page() -> str:
         )
         for group in groups
         for alert in group["rules"]
+        if "alert" in alert
     ]
     return f"{_HEAD}\n{table(('alert', 'severity', 'for', 'expression'), rows)}\n"

@@ -1,6 +1,7 @@
 """A copy of the checkpoint, made with `cp -a` while the engine stood still, is put back after the engine has gone on."""
 
 import shutil
+import signal
 import subprocess
 from collections import Counter, defaultdict
 from pathlib import Path
@@ -108,3 +109,42 @@ def test_an_older_copy_loses_nothing_and_repeats_only_what_came_after_it(kafka: 
     said = Engine(settings).await_failure()
     assert "RecordsGone" in said
     assert "Kafka no longer has what the checkpoint" in said
+
+
+def test_a_copy_of_an_engine_that_stood_still_for_it_loses_nothing(kafka: SharedKafka, tmp_path: Path) -> None:
+    """docs/operate/disasters.md: an hourly copy without a stop, put back after the disk of the checkpoint was lost."""
+    topics = EngineTopics(kafka, "frozen-copies")
+    settings, checkpoint, backup = topics.settings(tmp_path), tmp_path / "checkpoint", tmp_path / "backup"
+    with engine(settings) as first:
+        topics.connect(1)
+        topics.deliver(b"before", before=0)
+        for number in range(6):  # while micro-batches run
+            topics.send(b"during-%d" % number)
+            shutil.rmtree(backup, ignore_errors=True)
+            first.signal_all(signal.SIGSTOP)
+            copy(checkpoint, backup)
+            first.signal_all(signal.SIGCONT)
+        topics.sent(7)
+        topics.send(b"after")
+        topics.acknowledge(topics.sent(8)[-1])
+        delivered(topics, b"after")
+        first.signal_all(signal.SIGKILL)  # its machine is gone
+    checkpoint.rename(tmp_path / "lost")
+    copy(backup, checkpoint)
+    topics.connect(2)
+    wanted = {"before", "after", *(f"during-{number}" for number in range(6))}
+    with engine(settings) as second:
+        answered: set[int] = set()
+
+        def all_answered() -> bool:
+            for number, one in enumerate(topics.sent(0)):
+                if one.connection_id == 2 and number not in answered:
+                    answered.add(number)
+                    topics.acknowledge(one)
+            return wanted <= delivered(topics).keys()
+
+        wait_until(all_answered, "every message is delivered")
+        assert second.stop() == 0
+    times = delivered(topics)
+    assert (times["before"], times.keys() - wanted) == (1, set())
+    assert [times[f"during-{number}"] for number in range(6)] == [1] * 6, "none of them was acknowledged before the copy"

@@ -22,9 +22,12 @@ OF_PROMETHEUS = {"instance", "job", "le"}
 
 
 def alerts() -> list[dict[str, Any]]:
-    (group,) = yaml.safe_load((CONF / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))["groups"]
-    rules: list[dict[str, Any]] = group["rules"]
-    return rules
+    return [rule for rule in rules() if "alert" in rule]
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load((CONF / "prometheus" / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
 
 
 def panels() -> list[dict[str, Any]]:
@@ -33,8 +36,21 @@ def panels() -> list[dict[str, Any]]:
 
 
 def expressions() -> Iterator[str]:
-    yield from (alert["expr"] for alert in alerts())
+    yield from (rule["expr"] for rule in rules())
     yield from (target["expr"] for panel in panels() for target in panel.get("targets", ()))
+
+
+def recorded(expression: str) -> set[str]:
+    """The rules that the expression uses."""
+    return set(re.findall(r"\bslo:[\w:]+", expression))
+
+
+def test_every_recorded_rule_that_is_used_exists_before_its_use() -> None:
+    known: set[str] = set()
+    for rule in rules():
+        assert recorded(rule["expr"]) <= known, rule
+        known |= {rule["record"]} if "record" in rule else set()
+    assert len(known) == 18
 
 
 def names(expression: str) -> set[str]:
@@ -45,7 +61,7 @@ def names(expression: str) -> set[str]:
 @pytest.mark.parametrize("expression", sorted(set(expressions())))
 def test_every_metric_and_label_that_is_used_exists(expression: str) -> None:
     used = names(expression) - OF_PROMETHEUS_CLIENT
-    assert used or "up{" in expression or "process_" in expression
+    assert used or "up{" in expression or "process_" in expression or recorded(expression)
     known = every_metric()
     assert used - known.keys() == set()
     labels = {known[name] for name in used} | OF_PROMETHEUS
