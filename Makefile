@@ -141,11 +141,11 @@ $(MUTATION)/bin/mutmut: | setup
 		>"$$($(MUTATION)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/of_the_project.pth"
 
 .PHONY: test-interop
-test-interop: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## With foreign clients, brokers, promtool and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Prometheus, Chromium); installs them with apt-get
+test-interop: jars $(INTEROP)/node_modules/kafkajs/package.json interop-tools ## With foreign clients, brokers, promtool and a browser (mosquitto, MQTT.js, RabbitMQ, HAProxy, Prometheus, Chromium); installs them with apt-get
 	@$(call step,interoperability,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -m "(interop or rabbitmq) and not slow" -n 2 --dist loadfile --no-loadscope-reorder --durations=10)
 
 .PHONY: examples
-examples: jars $(INTEROP)/node_modules/mqtt/package.json interop-tools ## Run every program of examples/ against a real system
+examples: jars $(INTEROP)/node_modules/kafkajs/package.json interop-tools ## Run every program of examples/ against a real system
 	@$(call step,examples,INFLIGHT_NO_SKIPS=1 INFLIGHT_NODE_MODULES="$(CURDIR)/$(INTEROP)/node_modules" $(BIN)/pytest -q -k "example or of_the_docs or test_tracing" tests/integration)
 
 .PHONY: test-wheel
@@ -167,6 +167,8 @@ interop-tools:
 	command -v chromium >/dev/null || missing+=(chromium)  # looks at the report and at the console
 	command -v node >/dev/null || missing+=(nodejs)
 	command -v npm >/dev/null || missing+=(npm)
+	command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)  # runs examples/Backend.java from its source
+	command -v go >/dev/null || echo "NOT RUN: examples/go needs Go 1.24 or newer, which is not here"
 	if [ $${#missing[@]} -gt 0 ]; then
 		command -v apt-get >/dev/null || { echo "Please install $${missing[*]} (there is no apt-get here) and try again." >&2; exit 1; }
 		as_root=(); [ "$$(id -u)" -eq 0 ] || as_root=(sudo)
@@ -175,9 +177,9 @@ interop-tools:
 		DEBIAN_FRONTEND=noninteractive "$${as_root[@]}" apt-get install --yes --quiet=2 --no-install-recommends "$${missing[@]}"
 	fi
 
-$(INTEROP)/node_modules/mqtt/package.json: | interop-tools
+$(INTEROP)/node_modules/kafkajs/package.json: | interop-tools
 	@mkdir -p $(INTEROP)
-	npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error mqtt@5
+	npm install --prefix $(INTEROP) --no-save --no-audit --no-fund --loglevel=error mqtt@5 kafkajs@2
 
 # ---- documents -----------------------------------------------------------------------------------------------------------------
 
