@@ -21,7 +21,26 @@ pytestmark = pytest.mark.interop
 EXAMPLES = Path(__file__).parents[3] / "examples"
 GO = EXAMPLES / "go"
 GO_VERSION = (1, 24)
+GO_MAIN = """package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash"
+	"os"
+)
+
+func main() {
+	for _, key := range os.Args[1:] {
+		hashed := newMurmur2()
+		hashed.Write([]byte(key))
+		fmt.Println((hashed.Sum32() & 0x7fffffff) % 7)
+	}
+}
+
+"""
 LONGEST_S = 120
+PAGE = Path(__file__).parents[3] / "docs" / "guides" / "kafka_clients.md"
 PARTITIONS = Settings().topics.partitions.messages
 
 
@@ -76,3 +95,13 @@ if go_version() >= GO_VERSION:  # Debian 12 has 1.19, which cannot build today's
         )
         assert built.returncode == 0, built.stderr
         check(up, "go", [program])
+
+    def test_the_hash_of_the_page_for_sarama_is_that_of_kafka(tmp_path: Path) -> None:
+        (code,) = re.findall(r"^```go\n(.*?)^```", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        keys = [f"{'pümp-' * (number % 4)}{number}" for number in range(200)]
+        (tmp_path / "main.go").write_text(GO_MAIN + code, encoding="utf-8")
+        done = subprocess.run(
+            ["go", "run", tmp_path / "main.go", *keys], capture_output=True, text=True, timeout=250, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert [int(line) for line in done.stdout.split()] == [right_partition(key.encode(), 7) for key in keys]
