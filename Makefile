@@ -268,6 +268,17 @@ $(SBOM)/.installed: Makefile
 	$(SBOM)/bin/python -m pip install --disable-pip-version-check --quiet 'cyclonedx-bom==7.5.0'
 	touch $@
 
+# The wheel has the time of the commit, so that two builds of a commit have the same bytes. Nothing is uploaded.
+.PHONY: release
+release: setup sbom ## Check the version, then build into dist/: wheel, bill of materials, notes, checksums (DRAFT=1: an unfinished one)
+	@$(BIN)/python -m inflight.local.release check $${DRAFT:+--draft}
+	version="$$($(BIN)/python -m inflight.local.release version)"
+	rm -rf dist && mkdir dist
+	SOURCE_DATE_EPOCH="$$(git log -1 --format=%ct)" $(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --no-build-isolation --wheel-dir dist .
+	cp build/inflight.cdx.json "dist/inflight-$$version.cdx.json"
+	$(BIN)/python -m inflight.local.release notes > "dist/inflight-$$version-notes.md"
+	cd dist && sha256sum -- * > SHA256SUMS && cat SHA256SUMS
+
 .PHONY: format
 format: setup ## Format the code and mend what ruff can
 	@$(BIN)/ruff check --fix . || true
