@@ -151,10 +151,6 @@ class EngineSettings(RecordLimits):
         "an event of a newer gateway that this engine cannot read stops it, and nothing is lost; false = it becomes a dead letter"
     ).default(True)
     receipts: bool = Setting("write the outcome of every message to PREFIX.receipts", reloaded_by=("engine",)).default(True)
-    receipts_batched: bool = Setting(
-        "receipts of one client in one micro-batch share a record, whose value is a JSON array: cheaper in bursts, but each "
-        "reader of PREFIX.receipts must know it; a single receipt is written as without it",
-    ).default(False)
     ledger: bool = Setting("write every transition of every message to PREFIX.ledger", reloaded_by=("engine",)).default(True)
     lean_worker: bool = Setting(
         "Python workers without pandas, at a fraction of the cost; false = PySpark's own way, same results"

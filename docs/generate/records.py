@@ -144,7 +144,7 @@ def _receipt() -> SinkRecord:
         first_sent_ms=_TIME + 2, outcome_ms=_TIME + 19, recorded_ms=_TIME + 500, detail="", final=True, destinations=(), deaths=0, correlation_data=None,
         fast_path=True, traceparent=None,
     )  # fmt: skip
-    (record,) = receipts.receipt_records([(receipt, None)], _TOPICS, max_client_id_bytes=_LIMITS.max_client_id_bytes)
+    (record,) = receipts.receipt_records(receipt, None, _TOPICS, max_client_id_bytes=_LIMITS.max_client_id_bytes)
     return record
 
 

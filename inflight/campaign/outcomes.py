@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, Self
 from inflight.campaign.records import Campaign, message_prefix
 from state.errors import UnreadableRecord
 from state.model import ClientId, Outcome
-from state.records.receipts import Receipt, decode_receipts
+from state.records.receipts import Receipt, decode_receipt
 from streaming.history.sources.kafka_reader import KafkaReader, reading
 from streaming.history.sources.source import SourceLimits
 
@@ -77,13 +77,12 @@ class ReceiptReader:
 
     def _add(self, value: bytes) -> None:
         try:
-            receipts = decode_receipts(value)
+            receipt = decode_receipt(value)
         except UnreadableRecord:
             return
-        for receipt in receipts:
-            outcomes = self.outcomes.get(receipt.message_id.partition("/")[0])
-            if outcomes is not None:
-                outcomes.add(receipt)
+        outcomes = self.outcomes.get(receipt.message_id.partition("/")[0])
+        if outcomes is not None:
+            outcomes.add(receipt)
 
     def __enter__(self) -> Self:
         return self

@@ -11,13 +11,12 @@ from typing import Any, Final
 from inflight.keywords import checked
 from inflight.producer.model import named
 from inflight.readers.past_receipts import PastClient, read_past
-from inflight.readers.receipts import receipts_in
 from inflight.readers.topic_follower import TopicFollower
 from sinks.kafka.librdkafka import KafkaFailed
 from sinks.library_log import LibraryLogger
 from state.errors import InflightError
 from state.model import ClientId, MessageId
-from state.records.receipts import Receipt
+from state.records.receipts import Receipt, decode_receipt
 
 _RETRY_S: Final = 1.0
 
@@ -139,12 +138,12 @@ class Deliveries:
         delivery._settle(reason)
 
     def handle(self, message: Any) -> None:
-        """Ends the deliveries that a record of receipts is about."""
-        for receipt in receipts_in(message.value()):
-            with self._lock:
-                found = self._waiting.pop((receipt.client_id, receipt.message_id), None)
-            if found is not None:
-                found._settle(receipt)
+        """Ends the delivery that a record of receipts is about. Raises UnreadableRecord."""
+        receipt = decode_receipt(message.value() or b"")
+        with self._lock:
+            found = self._waiting.pop((receipt.client_id, receipt.message_id), None)
+        if found is not None:
+            found._settle(receipt)
 
     def close(self) -> None:
         """Ends the reader, and every delivery with DeliveryUnknown."""

@@ -10,12 +10,7 @@ from typing import Any
 
 from inflight.keywords import checked
 from inflight.readers.group_stream import Begin, GroupStream
-from state.records.receipts import Receipt, decode_receipts
-
-
-def receipts_in(value: bytes | None) -> tuple[Receipt, ...]:
-    """Returns the receipts of a record of `inflight.receipts`. Raises UnreadableRecord."""
-    return decode_receipts(value or b"")
+from state.records.receipts import Receipt, decode_receipt
 
 
 class Receipts(GroupStream[Receipt]):
@@ -40,8 +35,8 @@ class Receipts(GroupStream[Receipt]):
         super().__init__(f"{prefix}.receipts", bootstrap_servers, group=group, begin=begin, kafka_options=kafka_options or {})
 
     def _values_in(self, message: Any) -> Iterable[Receipt]:
-        read = receipts_in(message.value())
-        return tuple(each for each in read if not self._outcomes or each.outcome in self._outcomes)
+        receipt = decode_receipt(message.value() or b"")
+        return (receipt,) if not self._outcomes or receipt.outcome in self._outcomes else ()
 
     def _identity(self, value: Receipt) -> Hashable:
         return value.message_id, value.client_id, value.deaths, value.recorded_ms

@@ -1,19 +1,18 @@
 """Defines the records of `inflight.receipts`: the outcome of a message (JSON schema: docs/reference/receipt.schema.json).
 
-Key: the client id. No headers. Value: a `Receipt` as JSON. With `engine.receipts_batched` several receipts of a client in one
-micro-batch are one record, whose value is a JSON array of them; a single one is written as without it. If the message's response
-topic is `client:ID`, its receipt goes to that client as a message too, in a record of `inflight.messages`.
+Key: the client id. No headers. Value: a `Receipt` as JSON. If the message's response topic is `client:ID`, its receipt goes to
+that client as a message too, in a record of `inflight.messages`.
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated, Final
 
 import msgspec
 from msgspec import Meta
 
 from state.errors import UNDECODABLE, UnreadableRecord
-from state.model import ClientId, DestinationKind, Outcome
+from state.model import DestinationKind, Outcome
 from state.records.messages import MESSAGE_ID, QOS, TOPIC
 from state.records.properties import CONTENT_TYPE, CORRELATION_DATA
 from state.records.record import Header, SinkRecord, TimeMs
@@ -54,57 +53,40 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _encoder: Final = msgspec.json.Encoder()
-_decoder: Final = msgspec.json.Decoder(dict[str, object] | list[dict[str, object]])
+_decoder: Final = msgspec.json.Decoder(dict[str, object])
 _LATER_FIELDS: Final = {"fast_path": False, "traceparent": None}
 """Fields that older versions do not write, with their values there. Nor do they write `recorded_ms`: there it is `outcome_ms`."""
 
 
-def decode_receipts(data: bytes) -> tuple[Receipt, ...]:
-    """Returns the receipts of a record, at least one.
+def decode_receipt(data: bytes) -> Receipt:
+    """Returns the receipt of a record.
 
     Raises:
-        UnreadableRecord: They are no receipts of this or an older version.
+        UnreadableRecord: It is no receipt of this or an older version.
     """
     try:
         decoded = _decoder.decode(data)
-        found = decoded if isinstance(decoded, list) else [decoded]
-        receipts = tuple(msgspec.convert(_LATER_FIELDS | {"recorded_ms": one.get("outcome_ms")} | one, Receipt) for one in found)
+        return msgspec.convert(_LATER_FIELDS | {"recorded_ms": decoded.get("outcome_ms")} | decoded, Receipt)
     except UNDECODABLE as error:
         raise UnreadableRecord(f"not a receipt: {error}") from error
-    if not receipts:
-        raise UnreadableRecord("not a receipt: an empty array")
-    return receipts
 
 
 def receipt_records(
-    receipts: Iterable[tuple[Receipt, str | None]],
-    topics: Topics,
-    *,
-    max_client_id_bytes: int,
-    max_record_bytes: int | None = None,
+    receipt: Receipt, response_topic: str | None, topics: Topics, *, max_client_id_bytes: int
 ) -> Iterator[SinkRecord]:
-    """Yields the records of receipts, and for each one whose response topic names a client another record.
+    """Yields the record of a receipt, and another one if the response topic names a client.
 
     Args:
-        receipts: Each with the response topic of its message; None = it has none.
+        response_topic: Of the message; None = it has none.
         max_client_id_bytes: A longer client id gets no receipt.
-        max_record_bytes: The largest record of several receipts; None = each receipt has a record of its own.
     """
-    values: dict[ClientId, list[bytes]] = {}
-    for receipt, response_topic in receipts:
-        named = _with_topic(receipt, topics)
-        value = _encoder.encode(named)
-        if max_record_bytes is None:
-            yield SinkRecord(topics.receipts, receipt.client_id.encode(), value)
-        else:
-            values.setdefault(receipt.client_id, []).append(value)
-        if response_topic is not None and response_topic.startswith(RECIPIENT_PREFIX):
-            recipient = response_topic.removeprefix(RECIPIENT_PREFIX).encode()
-            if 0 < len(recipient) <= max_client_id_bytes:
-                yield _message_record(named, value, response_topic, recipient, topics)
-    for client_id, of_client in values.items():
-        for value in _arrays(of_client, max_record_bytes or 0):
-            yield SinkRecord(topics.receipts, client_id.encode(), value)
+    named = _with_topic(receipt, topics)
+    value = _encoder.encode(named)
+    yield SinkRecord(topics.receipts, receipt.client_id.encode(), value)
+    if response_topic is not None and response_topic.startswith(RECIPIENT_PREFIX):
+        recipient = response_topic.removeprefix(RECIPIENT_PREFIX).encode()
+        if 0 < len(recipient) <= max_client_id_bytes:
+            yield _message_record(named, value, response_topic, recipient, topics)
 
 
 def _with_topic(receipt: Receipt, topics: Topics) -> Receipt:
@@ -114,18 +96,6 @@ def _with_topic(receipt: Receipt, topics: Topics) -> Receipt:
     own = f"{OWN_TOPIC}{topics.dead_letters}"
     named = tuple(own if destination == OWN_TOPIC else destination for destination in receipt.destinations)
     return msgspec.structs.replace(receipt, destinations=named)
-
-
-def _arrays(values: Sequence[bytes], max_bytes: int) -> Iterator[bytes]:
-    """Yields arrays of at most `max_bytes`. A single receipt is no array, and is never split."""
-    if len(values) == 1:
-        yield values[0]
-    elif sum(map(len, values)) + len(values) + 1 <= max_bytes:
-        yield b"[" + b",".join(values) + b"]"
-    else:
-        middle = len(values) // 2
-        yield from _arrays(values[:middle], max_bytes)
-        yield from _arrays(values[middle:], max_bytes)
 
 
 def _message_record(receipt: Receipt, value: bytes, response_topic: str, recipient: bytes, topics: Topics) -> SinkRecord:

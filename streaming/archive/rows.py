@@ -18,7 +18,7 @@ from state.errors import UNDECODABLE, UnreadableRecord
 from state.records import dead_letters, messages, uplink
 from state.records.ledger import LedgerRow
 from state.records.properties import CONTENT_TYPE, PROPERTIES, Property, PropertyKind
-from state.records.receipts import decode_receipts
+from state.records.receipts import decode_receipt
 from streaming.archive.cells import LATEST_MS, Cell, KafkaRecord, PlainCells
 from streaming.archive.tables import LEDGER, RECEIPTS, UPLINK
 
@@ -186,14 +186,13 @@ def plain_dead_letter_row(record: KafkaRecord) -> dict[str, Any]:
     return dead_letter_columns(PlainCells(record))
 
 
-def plain_receipt_rows(record: KafkaRecord) -> list[dict[str, Any]]:
-    """Returns the rows of a record of `inflight.receipts`; none for what is no receipt."""
+def plain_receipt_row(record: KafkaRecord) -> dict[str, Any] | None:
+    """Returns the row of a record of `inflight.receipts`; None for what is no receipt."""
     try:
-        receipts = decode_receipts(record.value or b"")
+        receipt = decode_receipt(record.value or b"")
     except UnreadableRecord:
-        return []
-    of = PlainCells(record)
-    return [receipt_columns(of, msgspec.structs.asdict(receipt)) | {"outcome": receipt.outcome.value} for receipt in receipts]
+        return None
+    return receipt_columns(PlainCells(record), msgspec.structs.asdict(receipt)) | {"outcome": receipt.outcome.value}
 
 
 # --- whole rows of the tables ---------------------------------------------------------------------------------------------------
@@ -207,7 +206,7 @@ def rows_of_record(spec: TableSpec, record: KafkaRecord, events_topic: str) -> l
     """
     make: dict[str, Callable[[KafkaRecord], list[Row]]] = {
         LEDGER.name: _whole_ledger_rows,
-        RECEIPTS.name: _whole_receipt_rows,
+        RECEIPTS.name: _whole_receipt_row,
         UPLINK.name: partial(_whole_uplink_row, events_topic=events_topic),
     }
     types = {column.name: column.sql_type for column in spec.columns}
@@ -236,23 +235,15 @@ def _whole_dead_letter_row(record: KafkaRecord) -> list[Row]:
     return [row | {"headers": headers, PARTITION: _day(row["died_ms"])}]
 
 
-def _whole_receipt_rows(record: KafkaRecord) -> list[Row]:
-    of, rows = PlainCells(record), plain_receipt_rows(record)
-    if not rows:
-        nothing = receipt_columns(of, dict.fromkeys(RECEIPT_FIELDS))
-        rows = [nothing | {"detail": None if of.value is None else of.value[:SHOWN_CHARACTERS]}]
-    found = []
-    for index, row in enumerate(rows):
-        accepted: datetime | None = row["accepted"]
-        found.append(
-            row
-            | {
-                "latency_ms": None if accepted is None else row["outcome_ms"] - round(accepted.timestamp() * 1_000),
-                "record_hash": _spark_hash(record.key, record.value, *([index.to_bytes(4, "little")] if index else [])),
-                PARTITION: _day(row["outcome_ms"]),
-            }
-        )
-    return found
+def _whole_receipt_row(record: KafkaRecord) -> list[Row]:
+    of, row = PlainCells(record), plain_receipt_row(record)
+    if row is None:
+        detail = None if of.value is None else of.value[:SHOWN_CHARACTERS]
+        row = receipt_columns(of, dict.fromkeys(RECEIPT_FIELDS)) | {"detail": detail}
+    accepted: datetime | None = row["accepted"]
+    latency_ms = None if accepted is None else row["outcome_ms"] - round(accepted.timestamp() * 1_000)
+    record_hash = _spark_hash(record.key, record.value)
+    return [row | {"latency_ms": latency_ms, "record_hash": record_hash, PARTITION: _day(row["outcome_ms"])}]
 
 
 def _whole_uplink_row(record: KafkaRecord, *, events_topic: str) -> list[Row]:

@@ -26,8 +26,6 @@ from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK
 _LEDGER_ROW: Final = spark_types(LedgerRow)
 _LEDGER_ROWS: Final = f"array<{struct_of(_LEDGER_ROW)}>"
 _RECEIPT: Final = struct_of(spark_types(Receipt, *RECEIPT_FIELDS))
-_RECEIPTS: Final = f"array<{_RECEIPT}>"
-"""Spark makes an array of one of a receipt that is no array."""
 
 
 def ledger_rows(records: DataFrame) -> DataFrame:
@@ -66,20 +64,15 @@ def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:
 
 
 def receipt_rows(records: DataFrame) -> DataFrame:
-    """Makes each receipt a row, and each record that is no receipt; that keeps its text in `detail`."""
+    """Makes each record a row; one that is no receipt keeps its text in `detail`."""
     of, receipt = SparkCells(), F.col("receipt")
     columns = receipt_columns(of, receipt)
     text = F.substring(of.value, 1, SHOWN_CHARACTERS)
     columns["detail"] = F.when(receipt["outcome"].isNull(), text).otherwise(columns["detail"])
     columns["latency_ms"] = columns["outcome_ms"] - of.time_or(receipt["accepted_ms"], None)
-    nothing = F.array(F.lit(None).cast(_RECEIPT))
-    parsed = F.from_json(of.value, _RECEIPTS)
-    elements = F.when(F.size(parsed) > 0, parsed).otherwise(nothing)
-    exploded = records.select("*", F.posexplode(elements).alias("row_index", "receipt"))
-    # A message id may be in an array twice. The first receipt has the hash that one without an array has.
-    later = F.xxhash64("key", "value", "row_index")
-    record_hash = F.when(F.col("row_index") == 0, F.xxhash64("key", "value")).otherwise(later)
-    return _select(exploded.withColumn("record_hash", record_hash), RECEIPTS, columns, day_of=columns["outcome_ms"])
+    # Of a JSON array Spark would read the first element.
+    parsed = F.when(F.startswith(F.ltrim(of.value), F.lit("{")), F.from_json(of.value, _RECEIPT)).alias("receipt")
+    return _select(records.select("*", _record_hash(), parsed), RECEIPTS, columns, day_of=columns["outcome_ms"])
 
 
 def _record_hash() -> Column:

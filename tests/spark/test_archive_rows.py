@@ -123,13 +123,10 @@ def test_the_ledger_has_equal_rows(spark: SparkSession) -> None:
 def test_receipts_have_equal_rows(spark: SparkSession) -> None:
     odd = msgspec.structs.replace(RECEIPT, first_sent_ms=None, accepted_ms=-1, outcome_ms=1 << 50, outcome=Outcome.TOO_LARGE)
     records = [Record(value=msgspec.json.encode(receipt)) for receipt in (RECEIPT, odd)]
-    records.append(Record(value=msgspec.json.encode([odd, RECEIPT, odd]), offset=9))
-    records += [Record(value=b"no receipt\xff"), Record(value=None, key=None)]
+    records += [Record(value=b"no receipt\xff"), Record(value=msgspec.json.encode([odd])), Record(value=None, key=None)]
     found = plain(RECEIPTS, *records)
-    assert len(found) == 7
+    assert [row["outcome"] for row in found] == ["delivered", odd.outcome, *["unreadable"] * 3]
     assert by_spark(receipt_rows(frame(spark, *records))) == found
-    hashes = [row["record_hash"] for row in found]
-    assert len(set(hashes)) == len(hashes), "a message id may be in an array twice"
 
 
 def test_publications_have_equal_rows(spark: SparkSession) -> None:

@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import pytest
 
-from state.records.receipts import decode_receipts
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
 from streaming.engine.operator.reported_counts import ReportedCounts
 from streaming.engine.operator.reported_drops import Drops, ReportedDrops
@@ -59,18 +58,6 @@ def test_drops_are_counted_without_receipts_and_ledger(pipeline) -> None:
 
     wait_until(are_counted, "the drops are counted", check=pipeline.check)
     assert found == Drops(connected=Counter(maxlen=3), clients=("full",))
-
-
-def test_outcomes_of_receipts_in_one_record_are_counted_each(pipeline) -> None:
-    pipeline.settings = replace(pipeline.settings, receipts_batched=True)
-    topics = pipeline.settings.topics
-    for number in range(3):
-        pipeline.send_message("c", b"%d" % number, ("mqtt-qos", b"7"), ("message-id", b'"outcome":"sent"'))
-    counts = start_counting(pipeline)
-    (record,) = pipeline.read(topics.receipts, 1)
-    assert len(decode_receipts(record.value or b"")) == 3
-    pipeline.await_batches(2)
-    assert counts.pop() == {"invalid": 3}
 
 
 def test_what_is_sent_again_is_counted_by_what_it_was_for(pipeline) -> None:

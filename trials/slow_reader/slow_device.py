@@ -12,7 +12,7 @@ from typing import Final, Self
 
 from kafka import KafkaConsumer, KafkaProducer
 
-from state.records.receipts import decode_receipts
+from state.records.receipts import decode_receipt
 from state.records.throttle import decode_throttle
 from trials.attacks.packets import connect_kept
 
@@ -166,10 +166,10 @@ class Said:
                         self.is_throttled = record.value is not None
                         self.is_progressing = record.value is not None and decode_throttle(record.value).is_progressing
                         continue
-                    for receipt in decode_receipts(record.value):
-                        if receipt.final and receipt.message_id not in self._seen:
-                            self._seen.add(receipt.message_id)
-                            self.outcomes[receipt.outcome] += 1
+                    receipt = decode_receipt(record.value)
+                    if receipt.final and receipt.message_id not in self._seen:
+                        self._seen.add(receipt.message_id)
+                        self.outcomes[receipt.outcome] += 1
 
     def __enter__(self) -> Self:
         return self

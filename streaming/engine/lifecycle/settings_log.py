@@ -70,7 +70,6 @@ def pipeline_settings(
         limits=limits,
         routing=settings.routing.enabled,
         receipts=engine.receipts,
-        receipts_batched=engine.receipts_batched,
         ledger=engine.ledger,
         stop_at_newer_events=engine.stop_at_newer_events,
         checkpoint_lineage=checkpoint_lineage,

@@ -38,7 +38,6 @@ class PipelineSettings:
         checkpoint_lineage: Changes each time that an older copy of the checkpoint was restored; part of the `code` of commands.
         lean_worker: Works without pandas where this PySpark allows it (streaming/spark_internals/lean_worker.py).
         routing: True if publications are routed to subscribers, so that the matchers need the lists of sessions.
-        receipts_batched: Several receipts of a client in one micro-batch share a record (state/records/receipts.py).
         messages_generation, events_generation: The generations of the topics that are read (state.model.numbered_partition).
     """
 
@@ -55,7 +54,6 @@ class PipelineSettings:
     checkpoint_lineage: str = ""
     lean_worker: bool = True
     routing: bool = False
-    receipts_batched: bool = False
     messages_generation: int = 0
     events_generation: int = 0
 

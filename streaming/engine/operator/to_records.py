@@ -58,7 +58,7 @@ from state.records.dead_letters import dead_letter_record, record_bytes
 from state.records.ledger import LedgerRow, ledger_records, ledger_row
 from state.records.presence import presence_record
 from state.records.publications import retained_record, returned_to_group_record
-from state.records.receipts import Receipt, receipt_records
+from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
 from state.records.routes import route_record
 from state.records.session_marks import mark_record
@@ -87,7 +87,7 @@ def to_records(
     records: list[SinkRecord] = []
     batches: dict[int, list[GatewayCommand]] = {}
     rows: list[LedgerRow] = []
-    receipts: list[tuple[Receipt, str | None]] = []
+    receipts: list[SendReceipt] = []
     for command in commands:
         match command:
             case RecordTransition():
@@ -104,7 +104,7 @@ def to_records(
             ):
                 batches.setdefault(command.partition, []).append(command)
             case SendReceipt():
-                receipts.append((command.receipt, command.response_topic))
+                receipts.append(command)
             case ForwardPublication():
                 record = uplink_record(topics.uplink, client_id, command, now_ms)
                 if (size_bytes := record_bytes(record)) <= limits.max_record_bytes:
@@ -139,9 +139,9 @@ def to_records(
         if partition >= settings.commands_partitions:
             continue  # the topic was recreated with fewer partitions, so the connection is gone; its messages are sent again
         records += command_records(topics.commands, client_id, partition, batch, max_record_bytes=size, code=code)
-    if receipts and settings.receipts:
-        largest = size if settings.receipts_batched else None
-        records += receipt_records(receipts, topics, max_client_id_bytes=limits.max_client_id_bytes, max_record_bytes=largest)
+    if settings.receipts:
+        for sent in receipts:
+            records += receipt_records(sent.receipt, sent.response_topic, topics, max_client_id_bytes=limits.max_client_id_bytes)
     if rows and settings.ledger:
         records += ledger_records(topics.ledger, client_id, rows, max_record_bytes=size)
     return records

@@ -15,7 +15,7 @@ from state.records.record import position
 from state.records.routing import RECIPIENT_PREFIX
 from state.records.uplink import INFLIGHT_ID
 from streaming.archive.cells import KafkaRecord, PlainCells
-from streaming.archive.rows import message_id_of, plain_dead_letter_row, plain_ledger_rows, plain_receipt_rows
+from streaming.archive.rows import message_id_of, plain_dead_letter_row, plain_ledger_rows, plain_receipt_row
 from streaming.history.sources.source import MessageRows, Row
 
 if TYPE_CHECKING:
@@ -56,8 +56,8 @@ class RowsOfMessage:
             if self._is_new(record):
                 rows.ledger.extend(row for row in plain_ledger_rows(record) if row["message_id"] == self._message_id)
         elif record.topic == topics.receipts:
-            if self._is_new(record):
-                rows.receipts.extend(row for row in plain_receipt_rows(record) if row["message_id"] == self._message_id)
+            if self._is_new(record) and (row := plain_receipt_row(record)) and row["message_id"] == self._message_id:
+                rows.receipts.append(row)
         elif record.topic in (topics.uplink, topics.publications):
             is_uplink = record.topic == topics.uplink
             if _publication_id(record, is_uplink=is_uplink) == self._message_id:

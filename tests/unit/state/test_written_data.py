@@ -24,7 +24,7 @@ from state.records.events import WAKE_UP_KEY, decode_events
 from state.records.leases import decode_lease
 from state.records.ledger import LedgerRow
 from state.records.messages import message_event
-from state.records.receipts import decode_receipts
+from state.records.receipts import decode_receipt
 from state.records.record import Header
 from state.records.routes import decode_route
 from state.records.settings import RecordLimits
@@ -89,7 +89,7 @@ def publication_of(record: Record) -> object:
 DECODERS: dict[str, Callable[[Record], object]] = {
     "messages": message_of,
     "commands": lambda record: decode_command_batch(record.value or b"").commands,
-    "receipts": lambda record: decode_receipts(record.value or b""),
+    "receipts": lambda record: decode_receipt(record.value or b""),
     "ledger": lambda record: msgspec.json.decode(record.value or b"", type=list[LedgerRow]),
     "uplink": publication_of,
     "dead-letters": lambda record: parse_death_headers(record.headers),

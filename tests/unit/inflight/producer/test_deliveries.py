@@ -41,15 +41,6 @@ def test_the_receipt_of_this_client_and_message_ends_a_delivery() -> None:
     assert asyncio.run(outcome_of(one)) == Outcome.EXPIRED
 
 
-def test_each_receipt_of_a_record_ends_its_delivery() -> None:
-    awaited = deliveries()
-    expected = [awaited.expect("lamp", message_id) for message_id in ("m1", "m2")]
-    values = [msgspec.Raw(record("lamp", message_id).value()) for message_id in ("m1", "m2")]
-    together = msgspec.json.encode(values)
-    awaited.handle(SimpleNamespace(value=lambda: together, offset=lambda: 0))
-    assert [delivery.result(0).message_id for delivery in expected] == ["m1", "m2"]
-
-
 async def outcome_of(delivery: Any) -> str:
     return (await delivery).outcome
 

@@ -8,7 +8,7 @@ import pytest
 
 from state.errors import UnreadableRecord
 from state.model import Outcome
-from state.records.receipts import OWN_TOPIC, Receipt, decode_receipts, receipt_records
+from state.records.receipts import OWN_TOPIC, Receipt, decode_receipt, receipt_records
 from state.records.record import SinkRecord
 from state.records.settings import RecordLimits, Topics
 
@@ -22,7 +22,7 @@ RECEIPT = Receipt(
 
 def records_of(receipt: Receipt, response_topic: str | None = None) -> list[SinkRecord]:
     limits = RecordLimits()
-    return list(receipt_records([(receipt, response_topic)], Topics(), max_client_id_bytes=limits.max_client_id_bytes))
+    return list(receipt_records(receipt, response_topic, Topics(), max_client_id_bytes=limits.max_client_id_bytes))
 
 
 def test_every_receipt_has_every_field_of_the_schema() -> None:
@@ -31,12 +31,12 @@ def test_every_receipt_has_every_field_of_the_schema() -> None:
     for receipt in (RECEIPT, lost):
         (record,) = records_of(receipt)
         assert sorted(json.loads(record.value)) == sorted(required)
-        assert decode_receipts(record.value or b"") == (receipt,)
+        assert decode_receipt(record.value or b"") == receipt
 
 
 def test_a_receipt_names_the_dead_letter_topic_of_the_engine() -> None:
     (record,) = records_of(msgspec.structs.replace(RECEIPT, destinations=("client:app", OWN_TOPIC)))
-    (receipt,) = decode_receipts(record.value or b"")
+    receipt = decode_receipt(record.value or b"")
     assert receipt.destinations == ("client:app", "topic:inflight.dead-letters")
 
 
@@ -44,7 +44,7 @@ def test_a_receipt_of_an_older_version_is_read() -> None:
     (record,) = records_of(RECEIPT)
     fields = json.loads(record.value or b"")
     del fields["fast_path"], fields["recorded_ms"]
-    (older,) = decode_receipts(json.dumps(fields).encode())
+    older = decode_receipt(json.dumps(fields).encode())
     assert (older.message_id, older.outcome, older.fast_path) == (RECEIPT.message_id, RECEIPT.outcome, False)
     assert older.recorded_ms == older.outcome_ms == 3
 
@@ -52,7 +52,7 @@ def test_a_receipt_of_an_older_version_is_read() -> None:
 @pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b"[]", b"[[]]", b"[{}]", b'{"outcome": "teleported"}'])
 def test_what_is_no_receipt_is_unreadable(data: bytes) -> None:
     with pytest.raises(UnreadableRecord, match="not a receipt"):
-        decode_receipts(data)
+        decode_receipt(data)
 
 
 @pytest.mark.parametrize("response_topic", ["client:app", "client:a/b:c"])
@@ -71,39 +71,3 @@ def test_the_client_of_a_response_topic_gets_the_receipt(response_topic: str) ->
 @pytest.mark.parametrize("response_topic", [None, "client:", "answers/x", "client:" + "x" * 2_000])
 def test_other_response_topics_name_nobody(response_topic: str | None) -> None:
     assert len(records_of(RECEIPT, response_topic)) == 1
-
-
-class TestBatched:
-    @staticmethod
-    def records(
-        receipts: list[Receipt], *, max_record_bytes: int = 900_000, response_topic: str | None = None
-    ) -> list[SinkRecord]:
-        sent = [(receipt, response_topic) for receipt in receipts]
-        return list(receipt_records(sent, Topics(), max_client_id_bytes=1_024, max_record_bytes=max_record_bytes))
-
-    @staticmethod
-    def receipt(number: int, client_id: str = "lamp") -> Receipt:
-        return msgspec.structs.replace(RECEIPT, message_id=f"m{number}", client_id=client_id)
-
-    def test_receipts_of_a_client_share_a_record_in_their_order(self) -> None:
-        receipts = [self.receipt(1), self.receipt(2, "other"), self.receipt(3)]
-        lamp, other = self.records(receipts)
-        assert (lamp.key, decode_receipts(lamp.value or b"")) == (b"lamp", (receipts[0], receipts[2]))
-        assert (other.key, decode_receipts(other.value or b"")) == (b"other", (receipts[1],))
-
-    def test_a_single_receipt_is_written_as_without_batches(self) -> None:
-        assert self.records([RECEIPT]) == records_of(RECEIPT)
-        assert self.records([RECEIPT], max_record_bytes=1) == records_of(RECEIPT)
-
-    def test_no_record_of_several_is_larger_than_allowed(self) -> None:
-        receipts = [self.receipt(number) for number in range(50)]
-        largest = 3 * len(records_of(receipts[-1])[0].value or b"")
-        records = self.records(receipts, max_record_bytes=largest)
-        assert max(len(record.value or b"") for record in records) <= largest
-        assert [receipt for record in records for receipt in decode_receipts(record.value or b"")] == receipts
-
-    def test_a_client_that_a_response_topic_names_gets_each_receipt_alone(self) -> None:
-        receipts = [self.receipt(1), self.receipt(2)]
-        *messages, record = self.records(receipts, response_topic="client:app")
-        assert [message.topic for message in messages] == ["inflight.messages"] * 2
-        assert tuple(decode_receipts(message.value or b"")[0] for message in messages) == decode_receipts(record.value or b"")

@@ -35,9 +35,8 @@ def counting(host: Host) -> ReportedCounts:
     return reported
 
 
-@pytest.mark.parametrize("batched", [False, True])
-def test_outcomes_are_counted_by_receipts_whatever_ids_say(batched: bool) -> None:
-    host = Host(replace(SETTINGS, receipts_batched=batched))
+def test_outcomes_are_counted_by_receipts_whatever_ids_say() -> None:
+    host = Host()
     reported = counting(host)
     host.run(host.connected(), *(host.message(mqtt_qos=b"0", message_id=TRICKY + b"%d" % number) for number in range(3)))
     host.run(host.message(mqtt_qos=b"7"), host.message(mqtt_qos=b"0"))

@@ -87,15 +87,6 @@ def test_receipts_and_ledger_can_be_switched_off() -> None:
     assert (record.topic, json.loads(record.value)["outcome"]) == ("inflight.receipts", "delivered")
 
 
-def test_receipts_of_an_activation_share_a_record_if_wanted() -> None:
-    message = Message(message_id="m", topic="t", payload=b"")
-    delivery = Delivery(message=message, order=0, qos=QoS.AT_LEAST_ONCE)
-    told = [receipt_command(delivery, outcome, client_id="ü", now_ms=NOW) for outcome in (Outcome.DELIVERED, Outcome.EXPIRED)]
-    (record,) = records_of(*told, settings=PipelineSettings(commands_partitions=1, receipts_batched=True))
-    assert [receipt["outcome"] for receipt in json.loads(record.value)] == ["delivered", "expired"]
-    assert len(records_of(*told)) == 2
-
-
 def test_commands_of_another_history_are_of_other_code() -> None:
     close = CloseConnection(connection_id=1, partition=2, sequence=9, reason_code=0x8E)
     restored = PipelineSettings(commands_partitions=4, checkpoint_lineage="5eed")

@@ -93,12 +93,6 @@ def test_a_receipt_and_the_record_of_the_backend_are_found() -> None:
     assert [(row["client_id"], row["time_ms"], row["kafka_offset"]) for row in rows.submitted] == [("c1", T0, 7)]
 
 
-def test_a_receipt_is_found_among_others_in_its_record() -> None:
-    values = [msgspec.Raw(receipt(message_id).value or b"") for message_id in ("m-2", MESSAGE, "m-3")]
-    rows = rows_of(FakeRecord(topic=TOPICS.receipts, value=msgspec.json.encode(values)))
-    assert [row["message_id"] for row in rows.receipts] == [MESSAGE]
-
-
 def test_a_message_without_an_id_is_called_by_its_position() -> None:
     named = FakeRecord(topic=TOPICS.messages, value=b"", headers=[("mqtt-topic", b"t")])
     assert len(rows_of(named, message_id=f"{TOPICS.messages}-2-7").submitted) == 1
