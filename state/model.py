@@ -163,11 +163,10 @@ NO_PROPERTIES: Final = PublishProperties()
 
 
 class DestinationKind(StrEnum):
-    """The kinds of destination of a dead letter: a Kafka topic, the queue of a client, a Delta table."""
+    """The kinds of destination of a dead letter: a Kafka topic, the queue of a client."""
 
     TOPIC = "topic"
     CLIENT = "client"
-    TABLE = "table"
 
 
 class Destination(Value, frozen=True):

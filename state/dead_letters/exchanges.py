@@ -36,7 +36,6 @@ CLIENT_PLACEHOLDER: Final = "{client}"
 
 _WORD_END: Final = re.compile(r"[./]")
 _KAFKA_TOPIC: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-_TABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _MAX_CLIENT_ID_BYTES: Final = 65_535
 
 
@@ -47,21 +46,19 @@ class ExchangeType(StrEnum):
 
 
 def parse_destination(text: str) -> Destination:
-    """Parses `topic:NAME`, `client:ID` or `table:NAME`.
+    """Parses `topic:NAME` or `client:ID`.
 
     Raises:
         ValueError: It is no destination; the text says what is allowed.
     """
     prefix, colon, name = text.partition(":")
     if not colon or prefix not in tuple(DestinationKind):
-        raise ValueError(f"{text!r} is no destination: write topic:NAME (Kafka), client:ID (a queue) or table:NAME (Delta)")
+        raise ValueError(f"{text!r} is no destination: write topic:NAME (Kafka) or client:ID (a queue)")
     kind = DestinationKind(prefix)
     if kind is DestinationKind.TOPIC and (name in (".", "..") or not _KAFKA_TOPIC.fullmatch(name)):
         raise ValueError(f"{name!r} is no topic of Kafka: 1…249 letters, digits, '.', '_' and '-' are allowed")
     if kind is DestinationKind.CLIENT and not 1 <= len(name.encode()) <= _MAX_CLIENT_ID_BYTES:
         raise ValueError(f"{name!r} is no client id: 1…{_MAX_CLIENT_ID_BYTES} bytes are allowed")
-    if kind is DestinationKind.TABLE and not _TABLE.fullmatch(name):
-        raise ValueError(f"{name!r} is no table: a letter or '_', then letters, digits and '_' are allowed")
     return Destination(kind=kind, name=name)
 
 
@@ -76,7 +73,7 @@ class Binding:
     key: str = Setting("routing key (direct), pattern with * and # (topic), without a meaning (fanout)").default("")
     destination: Destination = field(
         metadata=Setting(
-            "topic:NAME (Kafka), client:ID (a queue; {client} in it = whose queue it died in) or table:NAME (Delta)",
+            "topic:NAME (Kafka) or client:ID (a queue; {client} in it = whose queue it died in)",
             key="to",
             read=_read_destination,
         ).metadata

@@ -11,7 +11,6 @@ headers; and headers about its death, with RabbitMQ's names where it has one:
 | `x-last-death-reason`, `-queue`, `-exchange`, `-time` | of the newest death |
 | `x-exchange`, `x-routing-key` | what the dead letter was published with |
 | `x-detail` | what was wrong, for people |
-| `x-dead-letter-table` | the archive's table of a binding to `table:NAME` |
 | `x-truncated-from-bytes`, `-headers`, `-deaths` | what a dead letter that had to be cut had before: bytes of payload, headers of the message, elements of `x-death` |
 | `x-source-topic`, `x-source-key` | the origin of a record that belongs to no session |
 | `x-replay-of`, `x-replays` | the dead letter that the message replays, and how often it was replayed |
@@ -41,8 +40,6 @@ DETAIL: Final = "x-detail"
 TRUNCATED: Final = "x-truncated-from-bytes"
 TRUNCATED_HEADERS: Final = "x-truncated-from-headers"
 TRUNCATED_DEATHS: Final = "x-truncated-from-deaths"
-TABLE: Final = "x-dead-letter-table"
-"""The archive's table of a binding to `table:NAME`. Such a dead letter goes through the dead-letter topic."""
 SOURCE_TOPIC: Final = "x-source-topic"
 SOURCE_KEY: Final = "x-source-key"
 REPLAY_OF: Final = "x-replay-of"
@@ -55,7 +52,6 @@ _ABOUT_THE_DEATH: Final = frozenset(
         EXCHANGE,
         ROUTING_KEY,
         DETAIL,
-        TABLE,
         TRUNCATED,
         TRUNCATED_HEADERS,
         TRUNCATED_DEATHS,
@@ -220,7 +216,7 @@ def _record_with_headers(
     message, to, key = letter.message, letter.destination, client_id.encode()
     room = max(0, limits.max_dead_letter_bytes - _RECORD_BYTES - len(key) - _MARKERS_BYTES)
     own, markers = _own_headers(message, min(limits.max_headers_bytes + _OWN_HEADERS_BYTES, room // _PART))
-    facts = [Header(TABLE, to.name.encode())] if to is not None and to.kind is DestinationKind.TABLE else []
+    facts: list[Header] = []
     if letter.detail:
         facts.append(Header(DETAIL, letter.detail.encode()[:_MAX_DETAIL_BYTES].decode(errors="ignore").encode()))
     facts += extra_headers

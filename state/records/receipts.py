@@ -45,7 +45,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     final: Annotated[
         bool, Meta(description="false while a copy is in the queue of another client, whose session will send a receipt too")
     ]
-    destinations: Annotated[tuple[str, ...], Meta(description="where its dead letters went: topic:NAME, client:ID, table:NAME")]
+    destinations: Annotated[tuple[str, ...], Meta(description="where its dead letters went: topic:NAME, client:ID")]
     deaths: Annotated[int, Meta(description="number of deaths of the message so far, in all queues")]
     correlation_data: Annotated[bytes | None, Meta(description="of the message, base64; null = it had none")]
     fast_path: Annotated[bool, Meta(description="true if a gateway sent it before the session had read it")]

@@ -16,15 +16,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 from pyspark.sql.streaming.query import StreamingQuery
 
 from sinks.delta.spec import TableSpec
 from sinks.delta.tables import DeltaTransaction, append_new, create_table
 from streaming.archive.maintenance import Maintenance
-from streaming.archive.spark_rows import bound_table, dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
-from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, table_location, topics_of
+from streaming.archive.spark_rows import dead_letter_rows, ledger_rows, receipt_rows, uplink_rows
+from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, table_location, topics_of
 from streaming.checkpoint_topics import CheckpointUse, check_checkpoint_topics, record_checkpoint_topics
 from streaming.config.errors import RecordsGone
 from streaming.spark_internals.checkpoint import CheckpointFiles
@@ -55,11 +55,10 @@ def start_archive(spark: SparkSession, settings: "Settings", *, before_commit: B
     _check_checkpoint(spark, settings)
     spark = spark.newSession()
     spark.conf.set("spark.sql.shuffle.partitions", "1")  # one task at a time; the sessions have the number that they need
-    tables = (*TABLES, *bound_tables(settings))
-    locations = {spec.name: table_location(settings.tables_location, spec) for spec in tables}
-    for spec in tables:
+    locations = {spec.name: table_location(settings.tables_location, spec) for spec in TABLES}
+    for spec in TABLES:
         create_table(spark, spec, locations[spec.name])
-    writer = MicroBatchWriter(settings, locations, Maintenance(tables, locations, archive), before_commit)
+    writer = MicroBatchWriter(settings, locations, Maintenance(TABLES, locations, archive), before_commit)
     records = read_records(settings, spark)
     previous = spark.sparkContext.getLocalProperty(_POOL)
     spark.sparkContext.setLocalProperty(_POOL, QUERY_NAME)  # the thread of the query inherits it
@@ -169,15 +168,7 @@ class _TablePart:
 def _table_parts(settings: "Settings") -> Iterator[_TablePart]:
     topics = topics_of(settings)
     events = settings.topics.events
-    bound = bound_tables(settings)
-    named = bound_table([spec.name for spec in bound])
-
-    def to(table: Column) -> Callable[[DataFrame], DataFrame]:
-        return lambda records: dead_letter_rows(records.where(table))
-
     yield _TablePart(spec=LEDGER, topics=topics[LEDGER.name], rows_of=ledger_rows)
-    yield _TablePart(spec=DEAD_LETTERS, topics=topics[DEAD_LETTERS.name], rows_of=to(named.isNull()))
-    for spec in bound:
-        yield _TablePart(spec=spec, topics=(settings.topics.dead_letters,), rows_of=to(named == spec.name))
+    yield _TablePart(spec=DEAD_LETTERS, topics=topics[DEAD_LETTERS.name], rows_of=dead_letter_rows)
     yield _TablePart(spec=UPLINK, topics=topics[UPLINK.name], rows_of=lambda records: uplink_rows(records, events_topic=events))
     yield _TablePart(spec=RECEIPTS, topics=topics[RECEIPTS.name], rows_of=receipt_rows)

@@ -1,13 +1,11 @@
 """Makes rows of the archive's tables of the DataFrame that Kafka's source reads (streaming/archive/rows.py has the columns)."""
 
-from collections.abc import Sequence
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from sinks.delta.spec import PARTITION, TableSpec
-from state.records import dead_letters
 from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
 from streaming.archive.rows import (
@@ -46,15 +44,9 @@ def ledger_rows(records: DataFrame) -> DataFrame:
 
 
 def dead_letter_rows(records: DataFrame) -> DataFrame:
-    """Makes each record a row of `dead_letters`, or of a table that has its columns."""
+    """Makes each record a row of `dead_letters`."""
     columns = dead_letter_columns(SparkCells())
     return _select(records, DEAD_LETTERS, columns, day_of=columns["died_ms"])
-
-
-def bound_table(names: Sequence[str]) -> Column:
-    """Returns the table that a dead letter's exchange names, if it is one of `names`; null = `dead_letters`, for all others."""
-    named = SparkCells().header(dead_letters.TABLE)
-    return F.when(named.isin(*names), named) if names else F.lit(None).cast("string")
 
 
 def uplink_rows(records: DataFrame, *, events_topic: str) -> DataFrame:

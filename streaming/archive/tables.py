@@ -3,11 +3,9 @@
 Names and meanings never change; columns are only added at the end, before `date`.
 """
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from sinks.delta.spec import ColumnSpec, CopyBound, TableSpec
-from state.model import DestinationKind
 from state.records.properties import CONTENT_TYPE, USER_PROPERTIES, Property, PropertyKind
 from state.records.uplink import UPLINK_PROPERTIES
 
@@ -159,14 +157,6 @@ RECEIPTS: Final = TableSpec(
 )
 
 TABLES: Final = (LEDGER, DEAD_LETTERS, UPLINK, RECEIPTS)
-
-
-def bound_tables(settings: "Settings") -> tuple[TableSpec, ...]:
-    """Returns the tables that bindings `table:NAME` of exchanges name. They have the columns of `dead_letters`."""
-    found = (binding.destination for exchange in settings.exchanges for binding in exchange.bindings)
-    names = dict.fromkeys(destination.name for destination in found if destination.kind is DestinationKind.TABLE)
-    comment = "Dead letters that an exchange sent here; the columns of dead_letters"
-    return tuple(replace(DEAD_LETTERS, name=name, comment=comment) for name in names if name != DEAD_LETTERS.name)
 
 
 def table_location(tables_location: str, spec: TableSpec) -> str:

@@ -169,13 +169,12 @@ def _login_problems(listener: ListenerSettings, login: LoginSettings, path: KeyP
 def _dead_letter_problems(settings: Configuration) -> Problems:
     names: set[str] = set()
     own_topics = {getattr(settings.topics, name): name for name in _OWN_TOPICS}
-    tables = {_DEAD_LETTER_TABLE: _DEAD_LETTER_TABLE}
     for index, exchange in enumerate(settings.exchanges):
         if exchange.name in names:
             yield ("exchanges", index, "name"), f"{exchange.name!r} is declared twice: put all bindings into one exchange"
         names.add(exchange.name)
         for number, binding in enumerate(exchange.bindings):
-            fault = _destination_fault(binding.destination, own_topics, tables, settings.gateway.max_client_id_bytes)
+            fault = _destination_fault(binding.destination, own_topics, settings.gateway.max_client_id_bytes)
             if fault:
                 yield ("exchanges", index, "bindings", number, "to"), fault
     owners: set[str] = set()
@@ -188,14 +187,11 @@ def _dead_letter_problems(settings: Configuration) -> Problems:
         yield ("policies", index, wrong), message
 
 
-def _destination_fault(
-    destination: Destination, own_topics: Mapping[str, str], tables: dict[str, str], max_client_id_bytes: int
-) -> str:
+def _destination_fault(destination: Destination, own_topics: Mapping[str, str], max_client_id_bytes: int) -> str:
     """Returns why a binding may not name this destination; empty = it may.
 
     Args:
         own_topics: The names of Inflight's own topics, with their keys.
-        tables: The spelling of each table so far by its name in lower case. A new table is added.
         max_client_id_bytes: The longest client id.
     """
     text = str(destination)
@@ -204,12 +200,6 @@ def _destination_fault(
             f"{text!r} is the topic of {own_topics[destination.name]}, where a dead letter would be read as something else: "
             "name another topic, or client:ID to give the message to a client"
         )
-    if destination.kind is DestinationKind.TABLE:
-        if destination.name.lower() in _RESERVED_TABLES:
-            return f"{text!r} is a table or view of the archive with other columns: choose another name"
-        spelling = tables.setdefault(destination.name.lower(), destination.name)
-        if spelling != destination.name:
-            return f"{text!r} differs from the table {spelling!r} in case only, which SQL does not see: choose another name"
     if destination.kind is DestinationKind.CLIENT and len(destination.name.encode()) > max_client_id_bytes:
         return f"{text[:40]!r}… is longer than gateway.max_client_id_bytes = {max_client_id_bytes}: choose a shorter id"
     return ""

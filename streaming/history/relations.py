@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Final
 import pyarrow as pa
 
 from sinks.delta.spec import PARTITION, ColumnSpec, TableSpec
-from state.records.dead_letters import TABLE
-from streaming.archive.cells import KafkaRecord, PlainCells
+from streaming.archive.cells import KafkaRecord
 from streaming.archive.rows import Row, rows_of_record
-from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, TABLES, UPLINK, bound_tables, topics_of
+from streaming.archive.tables import DEAD_LETTERS, LEDGER, RECEIPTS, UPLINK, topics_of
 from streaming.history.database import Database
 from streaming.history.delta_reader import DeltaRows
 from streaming.history.sources.kafka_ranges import ArchivedUntil, OffsetRange
@@ -38,21 +37,17 @@ _TYPES: Final = {
     "ARRAY<STRUCT<name: STRING, value: STRING>>": pa.list_(pa.struct([("name", pa.string()), ("value", pa.string())])),
 }
 _TIME_MS: Final = {
+    DEAD_LETTERS.name: "died_ms",
     LEDGER.name: "batch_ms",
     RECEIPTS.name: "outcome_ms",
     UPLINK.name: "epoch_ms(time)",
 }
-"""When a row happened, ms since 1970; of dead letters `died_ms`."""
+"""When a row happened, ms since 1970."""
 
 
 def schema_of(columns: Iterable[ColumnSpec]) -> pa.Schema:
     """Returns Arrow's types of the columns."""
     return pa.schema([(column.name, _TYPES[column.sql_type]) for column in columns])
-
-
-def specs_of(settings: "Settings") -> dict[str, TableSpec]:
-    """Returns the tables of the archive, with those that bindings of exchanges name."""
-    return {spec.name: spec for spec in (*TABLES, *bound_tables(settings))}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -101,7 +96,7 @@ class Relation:
         """
         if self.archived is None or self.archived.days is None:
             return {}, None
-        time_ms = _TIME_MS.get(self.spec.name, "died_ms")
+        time_ms = _TIME_MS[self.spec.name]
         topic = "kafka_topic" if "kafka_topic" in self.spec.column_names else "NULL"
         rows = database.execute(
             f"SELECT {topic}, kafka_partition, max(kafka_offset), max({time_ms}) FROM {self._table} "  # noqa: S608  # nosec B608
@@ -156,31 +151,20 @@ class RecordSink:
     def __init__(self, settings: "Settings", database: Database, relations: Iterable[Relation]) -> None:
         self._database = database
         self._events = settings.topics.events
-        self._dead_letters = settings.topics.dead_letters
-        self._bound = {spec.name for spec in bound_tables(settings)}
-        self._by_topic: dict[str, dict[str, Relation]] = {}
-        for relation in relations:
-            for topic in topics_of_table(settings, relation.spec.name):
-                self._by_topic.setdefault(topic, {})[relation.spec.name] = relation
+        topics = topics_of(settings)
+        self._by_topic = {topic: relation for relation in relations for topic in topics[relation.spec.name]}
         self._waiting: dict[str, list[Row]] = {}
         self._bytes: dict[str, int] = {}
 
     def add(self, record: KafkaRecord) -> None:
-        relations = self._by_topic[record.topic]
-        if record.topic == self._dead_letters and self._bound:
-            named = PlainCells(record).header(TABLE)
-            name = named if named in self._bound else DEAD_LETTERS.name
-            chosen = [relations[name]] if name in relations else []
-        else:
-            chosen = list(relations.values())
-        for relation in chosen:
-            if relation.containing is None or relation.containing in (record.value or b""):
-                name = relation.spec.name
-                rows = self._waiting.setdefault(name, [])
-                rows += rows_of_record(relation.spec, record, self._events)
-                self._bytes[name] = self._bytes.get(name, 0) + len(record.value or b"")
-                if len(rows) >= _PORTION or self._bytes[name] >= _PORTION_BYTES:
-                    self.flush([relation])
+        relation = self._by_topic[record.topic]
+        if relation.containing is None or relation.containing in (record.value or b""):
+            name = relation.spec.name
+            rows = self._waiting.setdefault(name, [])
+            rows += rows_of_record(relation.spec, record, self._events)
+            self._bytes[name] = self._bytes.get(name, 0) + len(record.value or b"")
+            if len(rows) >= _PORTION or self._bytes[name] >= _PORTION_BYTES:
+                self.flush([relation])
 
     def flush(self, relations: Iterable[Relation]) -> None:
         """Adds what is left."""
@@ -188,11 +172,6 @@ class RecordSink:
             self._bytes.pop(relation.spec.name, None)
             if rows := self._waiting.pop(relation.spec.name, None):
                 relation.add(self._database, rows)
-
-
-def topics_of_table(settings: "Settings", name: str) -> tuple[str, ...]:
-    """Returns the topics of which a table is made, also one that a binding names."""
-    return topics_of(settings).get(name, (settings.topics.dead_letters,))
 
 
 def _columns(spec: TableSpec) -> str:

@@ -3,7 +3,6 @@
 | relation | rows |
 |---|---|
 | `ledger`, `dead_letters`, `uplink`, `receipts` | of the archive, and of Kafka's records that it does not have yet, each once |
-| tables of bindings to `table:NAME` | under their names, the columns of `dead_letters` |
 | `sessions` | one row per client whose session exists now, from the running engine, else from its checkpoint |
 
 Payloads are binary; `payload_text` beside them is the same as text, null where it is not UTF-8. Without an archive all rows are
@@ -18,14 +17,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from sinks.delta.spec import PARTITION, TableSpec
-from streaming.archive.tables import LEDGER
+from streaming.archive.tables import LEDGER, TABLES, topics_of
 from streaming.config.errors import KafkaUnreachable
 from streaming.history.database import DEFAULT_TIMEOUT_S, Database, SqlAnswer
 from streaming.history.delta_reader import DeltaRows, UnsupportedTable, is_table, open_rows
 from streaming.history.documents import documents
 from streaming.history.errors import BadQuestion, NoArchive
 from streaming.history.questions import Question, checked_condition, checked_question
-from streaming.history.relations import RecordSink, Relation, specs_of, topics_of_table
+from streaming.history.relations import RecordSink, Relation
 from streaming.history.session_relation import SESSION_COLUMNS, SESSIONS
 from streaming.history.sources.kafka_ranges import OffsetRange, complete_since_ms, described
 from streaming.history.sources.kafka_reader import KafkaReader, reading
@@ -35,6 +34,7 @@ from streaming.spark_internals.locations import is_local_path, local_path
 if TYPE_CHECKING:
     from streaming.config.settings import Settings
 
+_SPECS: Final = {spec.name: spec for spec in TABLES}
 _MARGIN_MS: Final = 600_000
 """The partitions of a topic reach the archive at different times."""
 
@@ -80,12 +80,7 @@ class Store:
     @property
     def names(self) -> tuple[str, ...]:
         """The names of all relations."""
-        known = dict.fromkeys(specs_of(self._settings))
-        location = self._settings.tables_location
-        if is_local_path(location) and self._choice is not SourceChoice.KAFKA:
-            # A binding that is no longer configured leaves its table.
-            known |= dict.fromkeys(sorted(path.name for path in local_path(location).glob("*") if is_table(path)))
-        return (*(name for name in known if name != SESSIONS), SESSIONS)
+        return (*_SPECS, SESSIONS)
 
     def ask(self, question: str) -> SqlAnswer:
         """Returns the answer to one question in SQL."""
@@ -138,14 +133,10 @@ class Store:
         Args:
             containing: Of Kafka's records only those are needed whose values have these bytes.
         """
-        known = specs_of(self._settings)
-        for name in self.names:
-            # The columns of a table that no binding names any more are those of its rows.
-            known.setdefault(name, replace(known["dead_letters"], name=name))
         chosen = [
-            Relation(spec=known[name], archived=self._archived(known[name]), containing=containing)
-            for name in known
-            if name in names and name not in self._loaded and name != SESSIONS
+            Relation(spec=spec, archived=self._archived(spec), containing=containing)
+            for name, spec in _SPECS.items()
+            if name in names and name not in self._loaded
         ]
         self._load_tables(chosen)
         if SESSIONS in names and not self._has_sessions:
@@ -200,12 +191,8 @@ class Store:
             for relation in chosen:
                 relation.ranges = self._ranges(reader, relation)
             sink = RecordSink(self._settings, self._database, chosen)
-            # Relations of the same topic read what any of them needs.
-            merged: dict[tuple[str, int], OffsetRange] = {}
-            for one in (one for relation in chosen for one in relation.ranges):
-                known = merged.setdefault((one.topic, one.partition), one)
-                merged[one.topic, one.partition] = replace(known, start=min(known.start, one.start))
-            for record in reader.records(list(merged.values()), self._on_progress):
+            ranges = [one for relation in chosen for one in relation.ranges]
+            for record in reader.records(ranges, self._on_progress):
                 sink.add(record)
             sink.flush(chosen)
 
@@ -219,7 +206,7 @@ class Store:
         limits = replace(self._limits, since_ms=since_ms)
         if relation.containing is not None:
             limits = replace(limits, max_records=0, client_id=None)
-        return reader.ranges(topics_of_table(self._settings, relation.spec.name), limits, archived)
+        return reader.ranges(topics_of(self._settings)[relation.spec.name], limits, archived)
 
     def _archived(self, spec: TableSpec) -> DeltaRows | None:
         """Returns the rows of the archive; None if there is none, or if only Kafka is asked. Raises NoArchive."""
@@ -248,13 +235,10 @@ class Store:
         return " AND ".join(parts)
 
     def _described(self, name: str) -> SqlAnswer:
-        specs = specs_of(self._settings)
         if name == SESSIONS:
             columns = SESSION_COLUMNS
-        elif name in specs:
-            columns = specs[name].columns
-        elif name in self.names:
-            columns = specs["dead_letters"].columns
+        elif name in _SPECS:
+            columns = _SPECS[name].columns
         else:
             raise self._explained(BadQuestion(f"there is no table {name}"))
         rows = []

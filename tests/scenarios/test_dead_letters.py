@@ -386,13 +386,6 @@ def test_a_message_that_breaks_the_contract_gets_into_no_queue() -> None:
     assert engine.deaths("parking")[0]["reason"] == "invalid"
 
 
-def test_a_table_gets_its_dead_letters_through_the_dead_letter_topic() -> None:
-    engine = EngineModel(policies=(Policy(dead_letter_exchange="x"),), exchanges=(fanout("x", "table:lost"),))
-    engine.connect("a", answer=REFUSED).send("a", "m")
-    assert engine.read() == ["m"]
-    assert engine.headers()["x-dead-letter-table"] == "lost"
-
-
 def _lives_and_deaths(crash_at: tuple[int, int] | None) -> EngineModel:
     """Six messages that overflow, expire, are rejected, wait, come to another device, are delivered there or parked."""
     engine = EngineModel(

@@ -256,21 +256,6 @@ def test_an_archive_without_its_checkpoint_reads_all_and_changes_nothing(archive
     assert len(archive.rows(UPLINK)) == 1
 
 
-def test_a_dead_letter_goes_to_its_bound_table_or_to_dead_letters(
-    spark: SparkSession, kafka: SharedKafka, tmp_path: Path
-) -> None:
-    archive = Archive(spark, kafka, tmp_path, exchanges=[{"name": "x", "type": "fanout", "bindings": [{"to": "table:parking"}]}])
-    try:
-        archive.append("dead_letters", "c1", b"x", dead_letter_headers("m1", T0, "expired", ("x-dead-letter-table", b"parking")))
-        archive.append("dead_letters", "c1", b"x", dead_letter_headers("m2", T0, "expired", ("x-dead-letter-table", b"ledger")))
-        archive.start()
-        archive.drained()
-        assert [row.message_id for row in archive.rows(dataclasses.replace(DEAD_LETTERS, name="parking"))] == ["m1"]
-        assert [row.message_id for row in archive.rows(DEAD_LETTERS)] == ["m2"]
-    finally:
-        archive.close()
-
-
 def test_a_table_of_an_older_version_gets_the_columns_that_have_come_since(spark: SparkSession, tmp_path: Path) -> None:
     location = str(tmp_path / RECEIPTS.name)
     older = tuple(column for column in RECEIPTS.columns if column.name != "fast_path")

@@ -9,7 +9,6 @@ from typing import Final
 
 import structlog
 
-from streaming.archive.tables import bound_tables
 from streaming.config.contradictions import contradictions
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
@@ -41,12 +40,10 @@ class Reload:
 def reload(in_force: Settings, new: Settings) -> Reload:
     """Compares the settings of the running engine with a new configuration."""
     merged = with_reloaded(in_force, new, "engine")
-    new_tables = {spec.name for spec in bound_tables(new)} - {spec.name for spec in bound_tables(in_force)}
     return Reload(
         settings=merged,
         changed=changed_settings(in_force, merged),
-        # The archive creates its tables when it starts; until then these dead letters are in `dead_letters`.
-        needs_restart=changed_settings(merged, new) + [f"exchanges table:{name}" for name in sorted(new_tables)],
+        needs_restart=changed_settings(merged, new),
         # The new session settings beside the engine's old limits.
         problems=[f"{'.'.join(map(str, path))} {text}" for path, text in contradictions(merged)] + _lost_owners(in_force, new),
     )

@@ -7,7 +7,6 @@
 | `ForwardPublication` of a retained will | `retained`, too: state/records/publications.py |
 | `SendReceipt` | `receipts`; where the response topic names a client, `messages`, too: state/records/receipts.py |
 | `DeadLetter` to `topic:` | that topic: state/records/dead_letters.py |
-| `DeadLetter` to `table:` | `dead_letters`, with the table's name as a header: state/records/dead_letters.py |
 | `DeadLetter` to `client:` | `events`, under that client's id: state/records/events.py |
 | `SetThrottle`, `ClearThrottle` | `throttle`: state/records/throttle.py |
 | `SetRoute`, `ClearRoute` | `routes`: state/records/routes.py |

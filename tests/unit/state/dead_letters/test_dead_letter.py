@@ -166,7 +166,7 @@ def test_repetitions_of_one_return_have_one_id_and_other_returns_another() -> No
 
 def test_one_letter_for_each_destination_and_the_reason_on_it() -> None:
     bindings = tuple(
-        Binding(destination=to) for to in (client("b"), client("q"), Destination(kind=DestinationKind.TABLE, name="t"))
+        Binding(destination=to) for to in (client("b"), client("q"), Destination(kind=DestinationKind.TOPIC, name="t"))
     )
     exchanges = Exchanges(declared=(Exchange(name="x", type=ExchangeType.FANOUT, bindings=bindings),))
     found = dead_letter(
@@ -178,7 +178,7 @@ def test_one_letter_for_each_destination_and_the_reason_on_it() -> None:
         exchanges=exchanges,
         detail="late",
     )
-    assert [str(letter.destination) for letter in found.letters] == ["client:b", "table:t"]
+    assert [str(letter.destination) for letter in found.letters] == ["client:b", "topic:t"]
     assert found.cycles == (client("q"),)
     assert {(letter.reason, letter.detail, letter.message) for letter in found.letters} == {
         (Outcome.EXPIRED, "late", found.letters[0].message)

@@ -215,7 +215,6 @@ def test_any_dead_letter_fits_its_topic_whatever_the_topic_takes(
         return
     names = headers_of(record)
     assert ("x-truncated-from-bytes" in names) is (len(record.value or b"") < len(message.payload))
-    assert ("x-dead-letter-table" in names) is (to is not None and to.kind is DestinationKind.TABLE)
     if message.headers and "x-truncated-from-headers" not in names:
         assert carried_headers(message.headers) is not None
         assert set(carried_headers(message.headers)) <= set(record.headers or ())
@@ -287,10 +286,9 @@ def test_a_dead_letter_for_a_client_is_an_event_with_its_history() -> None:
     assert decode_events(record.value or b"") == (MessageReturned(message=message()),)
 
 
-def test_a_destination_is_a_topic_or_the_name_of_a_table() -> None:
+def test_a_dead_letter_goes_to_the_topic_of_its_destination() -> None:
     assert record_of(letter(Destination(kind=DestinationKind.TOPIC, name="elsewhere"))).topic == "elsewhere"
-    record = record_of(letter(Destination(kind=DestinationKind.TABLE, name="parked")))
-    assert (record.topic, headers_of(record)["x-dead-letter-table"]) == ("inflight.dead-letters", b"parked")
+    assert record_of(letter(None)).topic == "inflight.dead-letters"
 
 
 def test_what_belongs_to_no_session_says_where_it_came_from() -> None:

@@ -83,7 +83,7 @@ def test_the_example_in_conf_is_a_delayed_retry_that_its_owner_may_have() -> Non
 
 def test_topics_of_bindings_are_planned() -> None:
     settings = load_settings(conf_file("policies.toml"))
-    assert settings.dead_letter_topics == ("lamps.parked", "alarms.undelivered")
+    assert settings.dead_letter_topics == ("lamps.parked", "alarms.undelivered", "doors.undelivered")
     assert {"lamps.parked", "alarms.undelivered"} < {plan.name for plan in planned_topics(settings)}
 
 
@@ -120,15 +120,6 @@ def test_topics_of_bindings_are_planned() -> None:
             '[[exchanges]]\nname = "x"\nbindings = [ { to = "topic:inflight.messages" } ]',
             "exchanges[0].bindings[0].to",
             "is the topic of",
-        ),
-        ('[[exchanges]]\nname = "x"\nbindings = [ { to = "table:ledger" } ]', "exchanges[0].bindings[0].to", "other columns"),
-        ('[[exchanges]]\nname = "x"\nbindings = [ { to = "table:sessions" } ]', "exchanges[0].bindings[0].to", "other columns"),
-        ('[[exchanges]]\nname = "x"\nbindings = [ { to = "table:Sessions" } ]', "exchanges[0].bindings[0].to", "other columns"),
-        ('[[exchanges]]\nname = "x"\nbindings = [ { to = "table:Dead_Letters" }]', "exchanges[0].bindings[0].to", "in case only"),
-        (
-            '[[exchanges]]\nname = "x"\nbindings = [ { to = "table:parking" }, { to = "table:Parking" } ]',
-            "exchanges[0].bindings[1].to",
-            "'parking' in case only",
         ),
         ('[[exchanges]]\nname = "x"\n[[exchanges]]\nname = "x"', "exchanges[1].name", "declared twice"),
         ('[[exchanges]]\nname = ""', "exchanges[0].name", "at least 1 character"),

@@ -4,7 +4,6 @@ from typing import Any
 
 import pytest
 
-from state.records.dead_letters import TABLE
 from streaming.config.errors import KafkaUnreachable
 from streaming.config.settings import Settings
 from streaming.history.database import Database
@@ -126,16 +125,6 @@ def test_at_most_so_many_records_of_kafka_are_read_the_newest(settings: Settings
     with store_of(settings, limits=SourceLimits(max_records=5)) as store:
         assert list(store.ask("SELECT count(*), min(batch_ms) FROM ledger").rows) == [(5, T0 + 45)]
         assert store.complete_since_ms("ledger") == T0 + 45
-
-
-def test_dead_letters_of_a_bound_table_are_in_that_table_only(tmp_path: Path, topics: Topics) -> None:
-    bindings = [{"to": "table:parking"}]
-    settings = settings_in(tmp_path, exchanges=[{"name": "x", "type": "topic", "bindings": bindings}])
-    topics.add(letter("c", "m1", T0), letter("c", "m2", T0, (TABLE, b"parking"), at=1))
-    with store_of(settings) as store:
-        assert list(store.ask("SELECT message_id FROM parking").rows) == [("m2",)]
-        assert list(store.ask("SELECT message_id FROM dead_letters").rows) == [("m1",)]
-        assert ("parking",) in list(store.ask("SHOW TABLES").rows)
 
 
 def test_sessions_need_neither_tables_nor_kafka(settings: Settings, topics: Topics) -> None:

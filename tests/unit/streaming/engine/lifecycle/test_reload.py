@@ -109,12 +109,6 @@ def test_a_binding_to_a_topic_that_is_missing_is_refused(monkeypatch: pytest.Mon
     assert "nowhere" in said[-1]["problems"]
 
 
-def test_a_new_table_for_dead_letters_needs_a_restart() -> None:
-    binding = {"to": "table:late", "key": ""}
-    found = reload(Settings(), Settings(exchanges=[{"name": "x", "type": "fanout", "bindings": [binding]}]))
-    assert (found.changed, found.needs_restart) == (["exchanges"], ["exchanges table:late"])
-
-
 def test_a_changed_password_is_named_without_its_value() -> None:
     found = reload(Settings(), Settings(kafka={"sasl_password": "geheim"}))
     assert found.needs_restart == ["kafka.sasl_password"]

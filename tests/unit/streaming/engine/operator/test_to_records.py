@@ -127,9 +127,6 @@ def test_a_dead_letter_goes_to_the_topic_of_its_destination() -> None:
 
     assert (record_of(None).topic, record_of(None).key) == ("inflight.dead-letters", "ü".encode())
     assert record_of(Destination(kind=DestinationKind.TOPIC, name="parking")).topic == "parking"
-    table = record_of(Destination(kind=DestinationKind.TABLE, name="late"))
-    assert table.topic == "inflight.dead-letters"
-    assert Header("x-dead-letter-table", b"late") in (table.headers or ())
     client = record_of(Destination(kind=DestinationKind.CLIENT, name="other"))
     assert (client.topic, client.key, client.headers) == ("inflight.events", b"other", None)
     assert decode_events(client.value or b"") == (MessageReturned(message=message),)
