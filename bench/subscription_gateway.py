@@ -6,7 +6,8 @@
 A Kafka of its own, with the lists of all clients in `inflight.subscriptions`, and `inflight gateway` as an operator starts it.
 Each turn starts it twice, once on topics without subscriptions. No engine runs, because a SUBSCRIBE is answered when its records
 are in the log; this program accepts the one device in its place. Times are from the start of the process; the table is complete
-when the gateway's log says so. The filters are those of `fleet` in bench/subscription_tables.py.
+when the gateway's log says so. Each client has five filters of its own, three that it shares with a part of the fleet, and two
+that all have.
 """
 
 import argparse
@@ -26,14 +27,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from bench.devices import CONNACK, SUBACK, connect_packet, percentile, subscribe_packet
-from bench.subscription_tables import fleet, record
 from inflight.local.child_process import free_port, start_child, tail
 from inflight.local.embedded_kafka import EmbeddedKafka
 from inflight.local.jars import ensure_jars
 from state.commands import AcceptConnection, CommandBatch
 from state.events import ClientConnected
+from state.model import QoS, Subscription
 from state.records.commands import encode_command_batch
 from state.records.events import decode_events
+from state.records.subscriptions import SubscriptionList, encode_subscriptions
 from streaming.config.settings import Settings, load_settings
 from streaming.topics import ensure_topics
 
@@ -43,6 +45,7 @@ _POLL_S: Final = 0.02
 _SETTLE_S: Final = 3.0
 """After the table is complete, until the memory is measured: buffers of the first reading are given back by then."""
 _SUBSCRIBES: Final = 500
+_CONNECTION_ID: Final = 1_800_000_000_000_000 << 10
 _PAUSE_S: Final = 0.005
 _SIZES: Final = {CONNACK: 4, SUBACK: 5}
 _WITHOUT, _WITH = "none", "all"
@@ -55,6 +58,30 @@ _ROWS: Final = (
     ("SUBSCRIBE → SUBACK p50, ms", "suback_p50_ms"),
     ("… p99, ms", "suback_p99_ms"),
 )
+
+
+def fleet(number: int) -> tuple[str, ...]:
+    """Returns the filters of a client."""
+    name = f"device-{number:07}"
+    return (
+        f"cmd/{name}/#",
+        f"cfg/{name}",
+        f"{name}/+/set",
+        f"jobs/{name}/+",
+        f"state/{name}/desired",
+        f"group/{number % 1_000}/#",
+        f"site/{number % 1_000}/+/alarm",
+        f"ota/{number % 10}/stable",
+        "fleet/+/x",
+        "broadcast",
+    )
+
+
+def record(number: int) -> bytes:
+    """Returns the list of a client's subscriptions as a value of `inflight.subscriptions`."""
+    subscriptions = tuple(Subscription(topic_filter=topic_filter, qos=QoS.AT_LEAST_ONCE) for topic_filter in fleet(number))
+    connection_id = _CONNECTION_ID + number
+    return encode_subscriptions(SubscriptionList(connection_id=connection_id, version=0, subscriptions=subscriptions))
 
 
 class GatewayProcess:
@@ -107,7 +134,7 @@ def fill(servers: str, topic: str, clients: int, progress: Progress) -> None:
     producer = Producer({"bootstrap.servers": servers, "acks": "all", "linger.ms": 20, "queue.buffering.max.messages": 1_000_000})
     task = progress.add_task("lists", total=clients)
     for number in range(clients):
-        producer.produce(topic, record(number, fleet(number)), f"device-{number:07}".encode())
+        producer.produce(topic, record(number), f"device-{number:07}".encode())
         if number % 1_000 == 0:
             producer.poll(0)
             progress.update(task, completed=number)

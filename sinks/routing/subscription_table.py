@@ -6,7 +6,7 @@
    one key of it, however many subscribers there are.
 4. Filters with wildcards are found by their shapes (wildcard_shapes.py).
 
-Equal filters and equal options of many clients are one object. `python -m bench.subscription_tables` measures the table.
+Equal filters and equal options of many clients are one object. `python -m bench.subscription_gateway` measures the table.
 """
 
 from collections import OrderedDict
