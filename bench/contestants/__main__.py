@@ -60,7 +60,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from bench.contestants.entrants import CONTESTANTS, INFLIGHT, contestants, other_version, variant
 from bench.contestants.hour import Hour, spend
 from bench.contestants.measurements import Extent, Stage, stages
-from bench.contestants.picture import draw
+from bench.contestants.picture import picture
 from bench.contestants.processor_time import ProcessorTime
 from bench.contestants.routing import RoutingExtent, routing_stages
 from bench.contestants.tables import Results, Run, show
@@ -177,7 +177,7 @@ def main() -> None:
     )
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="given to `inflight up`")
     parser.add_argument("--output", type=Path, help=f"default: in {RESULTS.parent.name}/, named after --routing and --slow-hour")
-    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the results as well, .svg or .png")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="a picture of the results as well, as SVG")
     arguments = parser.parse_args()
     entrants = arguments.only or contestants(INFLIGHT if arguments.variant or arguments.checkout else ",".join(CONTESTANTS))
     entrants = [*entrants, *arguments.variant, *arguments.checkout]
@@ -254,7 +254,7 @@ def main() -> None:
     write(results, output)
     show(results, Console(width=None if sys.stdout.isatty() else _WIDTH))
     if arguments.plot is not None:
-        draw(results, arguments.plot)
+        arguments.plot.write_text(picture(results), encoding="utf-8")
     if any(run.error for run in results.runs):
         sys.exit("not everything could be measured: see above")
 

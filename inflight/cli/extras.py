@@ -5,9 +5,7 @@ from typing import Final
 
 from state.errors import InflightError
 
-ENGINE_PACKAGES: Final = frozenset(
-    {"pyspark", "delta", "deltalake", "duckdb", "pandas", "pyarrow", "numpy", "matplotlib", "xxhash"}
-)
+ENGINE_PACKAGES: Final = frozenset({"pyspark", "delta", "deltalake", "duckdb", "pandas", "pyarrow", "numpy", "xxhash"})
 """The importable names of the extra `engine`, as far as Inflight imports them."""
 _TRACING_PACKAGE: Final = "opentelemetry"
 

@@ -42,7 +42,6 @@ def what_if(
     """Show what would have become of the messages of a period under other settings, policies or limits."""
     from inflight.local.spark_jars import spark_jars
     from streaming.terminal import say, write_json
-    from streaming.what_if.answer import KeptAnswer, keep
     from streaming.what_if.job import Period
     from streaming.what_if.job import what_if as replay
 
@@ -59,11 +58,6 @@ def what_if(
     )
     groups = group or [pattern for pattern, _ in present.session_profiles]
     answer = replay(present, other, period, groups, spark_jars, lambda line: say(line, err=True))
-    try:
-        text = "" if policy is None else policy.read_text(encoding="utf-8")
-        keep(present.engine.data_dir, KeptAnswer(asked_ms=now_ms, policy=text, answer=answer))
-    except OSError as error:
-        say(f"the console cannot show this answer: {error}", err=True)
     if plot is not None:
         from streaming.what_if.plot import write_svg
 

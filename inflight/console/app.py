@@ -15,7 +15,6 @@ from inflight.console.page_queries import PageQueries
 from inflight.console.query_page import QueriesOf, QueryPage
 from inflight.console.rendering import Pages
 from inflight.console.replaying import ReplayPages
-from inflight.console.what_if_page import WhatIfPage
 from inflight.console.worker import QueryWorker, TooManyQueries
 from inflight.local.endpoints import Endpoints
 from streaming.config.settings import Settings
@@ -50,7 +49,6 @@ def console_app(settings: Settings, live: Live, worker: QueryWorker, history: Hi
         *query_routes("/topic", "topic.html", page_queries.topic),
         *query_routes("/dead-letters", "dead_letters.html", page_queries.dead_letters),
         *query_routes("/dead-letter", "dead_letter.html", page_queries.dead_letter),
-        Route("/what-if", WhatIfPage(pages, settings.engine.data_dir).show),
         *ReplayPages(pages, worker, form, history, is_allowed=console.allow_replay).routes(),
         Mount("/static", StaticFiles(packages=[("inflight.console", "static")])),
     ]

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Final
 
-from inflight.console.plots import MAX_GAP_S, Plot, Points, plot
 from inflight.console.tracks import Sample, ended_s
 from inflight.status.measurements import Measurements, SessionTotals
 from streaming.engine.progress import BatchProgress
+from streaming.history.plots import MAX_GAP_S, Plot, Points, plot
 
 _APPENDS: Final = ("inflight_gateway_append_seconds", "inflight_bridge_append_seconds")
 _PUBLISHES: Final = ("inflight_gateway_publishes_sent_total", "inflight_gateway_fast_publishes_sent_total")

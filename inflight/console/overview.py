@@ -12,13 +12,13 @@ from starlette.responses import Response
 from inflight.console.charts import RESEND_CAUSES, charts, resends, waiting
 from inflight.console.live import HOUR_S, STEP_S, WINDOW_S, Live, View
 from inflight.console.page_queries import SESSIONS
-from inflight.console.plots import BOTTOM, HEIGHT, LEFT, MAX_GAP_S, RIGHT, TOP, WIDTH
 from inflight.console.rendering import LIVE_MS, Pages
 from inflight.console.worker import QueryWorker
 from inflight.status.findings import Finding, Severity
 from inflight.status.measurements import Measurements, SessionTotals, format_age
 from inflight.status.running import running
 from streaming.engine.progress import recent_progress
+from streaming.history.plots import MAX_GAP_S
 
 PROGRESS_BYTES: Final = 1 << 19
 """How much of the engine's progress file is read."""
@@ -70,7 +70,6 @@ class Overview:
             "step_s": round(STEP_S),
             "window_min": round(window_s / 60),
             "plots": charts(samples, batches, sessions, until_s=now_s, window_s=window_s, max_gap_s=max_gap_s),
-            "frame": {"width": WIDTH, "height": HEIGHT, "left": LEFT, "right": RIGHT, "top": TOP, "bottom": BOTTOM},
         }
 
     def _sessions(self, seen: Measurements | None) -> SessionTotals | None:

@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse
 
 from inflight.status.measurements import format_age
 from sinks.escaping import escaped
+from streaming.history.plots import legend, svg
 from streaming.history.times import shown_utc, time_of_day
 
 LIVE_MS: Final = 2_000
@@ -46,6 +47,8 @@ class Pages:
             "utc": time_of_day,
             "exact": exact,
             "id": whole_words,
+            "svg": lambda plot: Markup(svg(plot)),  # noqa: S704 - escaped there
+            "legend": lambda plot: Markup(legend(plot)),  # noqa: S704
         }
         self._common = common
 

@@ -1,13 +1,15 @@
 """Makes the page: one file without references to others, so it can be mailed, archived and opened without a network."""
 
+from collections.abc import Iterable
 from html import escape as escape_html
 from importlib.resources import files
 from string import Template
 from typing import Final
 
 from sinks.escaping import escaped
+from streaming.history.plots import Plot, legend, svg
 from streaming.history.report.measures import Report
-from streaming.history.report.plots import plot
+from streaming.history.report.plots import depth, flow, latency
 
 _TIME: Final = "%Y-%m-%d %H:%M:%S"
 _NOTHING: Final = '<p class="empty">Nothing of the kind in this time.</p>'
@@ -21,16 +23,11 @@ def render(report: Report) -> str:
         until=report.until.strftime(_TIME),
         width=_duration(report.width_s),
         facts="\n".join(_fact(name, value) for name, value in _facts(report)),
-        flow=_plot("flow", report, sum(report.accepted) + sum(report.delivered)),
-        latency=_plot("latency", report, report.overall_p50_ms is not None),
-        depth=_plot("depth", report, sum(report.in_window) + sum(report.waiting)),
-        dead_letters=_plot("dead_letters", report, sum(report.dead_letters.values())),
-        worst=_plot("worst", report, len(report.worst)),
-        worst_rows="\n".join(
-            f"<tr><td>{_shown(client.client_id)}</td><td>{client.dead_letters:,}</td><td>{client.resends:,}</td>"
-            f"<td>{client.delivered:,}</td><td>{_seconds(client.latency_p99_ms)}</td></tr>"
-            for client in report.worst
-        ),
+        flow=_figure(flow(report), sum(report.accepted) + sum(report.delivered)),
+        latency=_figure(latency(report), report.overall_p50_ms is not None),
+        depth=_figure(depth(report), sum(report.in_window) + sum(report.waiting)),
+        dead_letters=_dead_letters(report),
+        worst=_worst(report),
     )
 
 
@@ -55,8 +52,34 @@ def _shown(text: str) -> str:
     return escape_html(escaped(text))
 
 
-def _plot(name: str, report: Report, something: object) -> str:
-    return plot(name, report) if something else _NOTHING
+def _figure(plot: Plot, something: object) -> str:
+    return f"{svg(plot)}\n{legend(plot)}" if something else _NOTHING
+
+
+def _dead_letters(report: Report) -> str:
+    """Returns a table whose rows have bars: as long as the most frequent reason, or a part of that."""
+    most = max(report.dead_letters.values(), default=0)
+    rows = (
+        f"<tr><td>{_shown(reason)}</td><td>{count:,}</td>"
+        f'<td class="bar"><i style="width: {max(1, round(100 * count / most))}%"></i></td></tr>'
+        for reason, count in report.dead_letters.items()
+    )
+    return _table(("reason", "messages", ""), rows) if most else _NOTHING
+
+
+def _worst(report: Report) -> str:
+    rows = (
+        f"<tr><td>{_shown(client.client_id)}</td><td>{client.dead_letters:,}</td><td>{client.resends:,}</td>"
+        f"<td>{client.delivered:,}</td><td>{_seconds(client.latency_p99_ms)}</td></tr>"
+        for client in report.worst
+    )
+    titles = ("client", "dead letters", "sent again", "delivered", "latency p99")
+    return _table(titles, rows) if report.worst else _NOTHING
+
+
+def _table(titles: Iterable[str], rows: Iterable[str]) -> str:
+    head = "".join(f"<th>{title}</th>" for title in titles)
+    return "\n".join((f"<table><thead><tr>{head}</tr></thead>", "<tbody>", *rows, "</tbody></table>"))
 
 
 def _seconds(milliseconds: int | None) -> str:

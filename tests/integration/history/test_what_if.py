@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.request import urlopen
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -20,8 +19,7 @@ from streaming.what_if import small_log
 from streaming.what_if.comparison import Comparison
 from streaming.what_if.job import Period, what_if
 from tests.integration.history.history_device import AnsweringDevice
-from tests.support.console import running_console
-from tests.support.waiting import DEADLINE_S, wait_until
+from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.servers, pytest.mark.timeout(600)]
 
@@ -99,9 +97,7 @@ def test_what_if_says_what_a_real_client_with_that_setting_did(
     commands = re.findall(r"^inflight (what-if [^#\n]*)", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     said = [run(up, tmp_path, command) for command in commands]
     assert "7 messages: delivered → maxlen" in said[0]
-    assert (tmp_path / "other.svg").read_text().startswith("<?xml")
-    with running_console(up.data_dir) as console, urlopen(f"{console}what-if", timeout=DEADLINE_S) as page:
-        assert '>late</td><td data-label="messages">maxlen</td>' in page.read().decode(), "the console has the newest answer"
+    assert (tmp_path / "other.svg").read_text().startswith("<svg")
     found = json.loads(said[1])
     assert (found["left_out"], found["micro_batches_recorded"], found["verified"]) == ({}, True, 3 * MESSAGES)
     late = found["groups"]["late"]

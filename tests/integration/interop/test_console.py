@@ -29,7 +29,6 @@ PAGES = [
     f"/client?id={LONG}",
     "/topic?topic=cmd/b",
     "/dead-letters",
-    "/what-if",
 ]
 HOSTILE = "<script>document.title = 'taken'</script>"
 SETTINGS = ("max_mqueue_len=5", "console.port=0", "console.allow_replay=true", "engine.nice=0")  # other tests run beside it

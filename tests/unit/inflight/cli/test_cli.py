@@ -50,7 +50,7 @@ COMMANDS = (
     *("config", "matcher", "publish", "subscriptions", "presence"),
 )
 COMPOSE = Path(__file__).parents[4] / "docker-compose.yml"
-HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "matplotlib", "starlette", "uvicorn", "jinja2", "opentelemetry")
+HEAVY = ("pyspark", "pandas", "kafka", "pydantic", "starlette", "uvicorn", "jinja2", "opentelemetry")
 
 
 def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

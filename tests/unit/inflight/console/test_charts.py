@@ -6,10 +6,10 @@ from pathlib import Path
 from inflight.console import charts as charts_module
 from inflight.console.charts import charts, waiting
 from inflight.console.live import WINDOW_S
-from inflight.console.plots import Plot
 from inflight.console.tracks import Sample
 from inflight.status.measurements import Measurements, TopicStatus
 from streaming.engine.progress import BatchProgress
+from streaming.history.plots import Plot
 from tests.unit.inflight.status.test_findings import SESSIONS, WELL
 
 NOW_S = 1_000_000.0

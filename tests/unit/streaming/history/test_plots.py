@@ -1,6 +1,8 @@
+from xml.etree import ElementTree
+
 import pytest
 
-from inflight.console.plots import BOTTOM, LEFT, MAX_READINGS, MISSING, RIGHT, TOP, ceiling, plot, short
+from streaming.history.plots import BOTTOM, LEFT, MAX_READINGS, MISSING, RIGHT, TOP, ceiling, legend, plot, short, svg
 
 
 def test_the_newest_moment_is_at_the_right_edge() -> None:
@@ -56,3 +58,15 @@ def test_the_scale_ends_at_a_round_number(value: float, above: float) -> None:
 
 def test_numbers_are_short() -> None:
     assert [short(value) for value in (0, 0.1234, 12.34, 1_234, 2_500_000)] == ["0", "0.123", "12.3", "1.23k", "2.5M"]
+
+
+def test_a_drawing_is_xml_whatever_the_lines_are_called() -> None:
+    drawn = plot("a<b", "u", [("<i>&\x1b", [(50.0, 1.0), (90.0, 2.0)])], until_s=100.0, window_s=100.0, max_gap_s=50.0)
+    svg_element, list_element = ElementTree.fromstring(svg(drawn)), ElementTree.fromstring(legend(drawn))
+    assert len(svg_element.findall("polyline")) == 1
+    assert "".join(list_element.itertext()).split() == ["<i>&\\x1b", "2"]
+    assert svg_element.get("aria-label") == "a<b"
+
+
+def test_a_drawing_without_lines_says_so() -> None:
+    assert "nothing measured yet" in svg(plot("t", "u", [], until_s=100.0, window_s=60.0))

@@ -1,11 +1,16 @@
-"""Computes line plots as points and labels in units of an SVG, which the template draws."""
+"""Draws lines over time as SVG: for the console, the report and `inflight what-if --plot`.
+
+A style sheet of the page gives the colours: the classes `grid`, `line`, `reading`, `nothing`, and `s0` to `s7` of the lines.
+"""
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from html import escape
 from itertools import pairwise
 from typing import Final, TypeAlias
 
+from sinks.escaping import escaped
 from streaming.history.times import shown_utc
 
 WIDTH: Final = 360
@@ -23,6 +28,7 @@ MAX_READINGS: Final = 100
 MISSING: Final = "–"
 _DAY_S: Final = 86_400.0
 _STEPS: Final = (1.0, 2.0, 5.0, 10.0)
+_COLOURS: Final = 8
 
 Points: TypeAlias = Sequence[tuple[float, float]]
 """(seconds since 1970, value), oldest first."""
@@ -73,13 +79,25 @@ class Plot:
     marks: tuple[tuple[float, str], ...]
     readings: tuple[Reading, ...]
     from_text: str
-    to_text: str = "now"
+    to_text: str
 
 
 def plot(
-    title: str, unit: str, series: Iterable[tuple[str, Points]], *, until_s: float, window_s: float, max_gap_s: float = MAX_GAP_S
+    title: str,
+    unit: str,
+    series: Iterable[tuple[str, Points]],
+    *,
+    until_s: float,
+    window_s: float,
+    max_gap_s: float = MAX_GAP_S,
+    edges: tuple[str, str] | None = None,
 ) -> Plot:
-    """Returns the plot of those points that are in the last `window_s` before `until_s`."""
+    """Returns the plot of those points that are in the last `window_s` before `until_s`.
+
+    Args:
+        max_gap_s: Points with a larger gap are not joined.
+        edges: Labels of the left and the right edge; None = the minutes until now.
+    """
     kept = [(name, [(at_s, value) for at_s, value in points if at_s > until_s - window_s]) for name, points in series]
     shown = [(name, points) for name, points in kept if points]
     top = ceiling(max((value for _, points in shown for _, value in points), default=0.0))
@@ -115,14 +133,57 @@ def plot(
                 values=tuple((name, short(values[name]) if name in values else MISSING) for name, _ in shown),
             )
 
+    from_text, to_text = edges or (f"{window_s / 60:.0f} min ago", "now")
     return Plot(
         title=title,
         unit=unit,
         lines=tuple(Line(name=name, segments=segments(points), last=short(points[-1][1])) for name, points in shown),
         marks=tuple((BOTTOM - (BOTTOM - TOP) * share, short(top * share)) for share in (0.0, 0.5, 1.0)),
         readings=tuple(readings()),
-        from_text=f"{window_s / 60:.0f} min ago",
+        from_text=from_text,
+        to_text=to_text,
     )
+
+
+def svg(plot: Plot) -> str:
+    """Returns the drawing as an SVG element."""
+    edge = BOTTOM + 14
+    parts = [
+        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" height="{HEIGHT}" role="img" aria-label="{_text(plot.title)}">'
+    ]
+    for height, label in plot.marks:
+        parts.append(f'<line class="grid" x1="{LEFT}" x2="{RIGHT}" y1="{height}" y2="{height}"/>')
+        if plot.lines:
+            parts.append(f'<text x="{LEFT - 5}" y="{height + 3.5}" text-anchor="end">{_text(label)}</text>')
+    parts.append(f'<text x="{LEFT}" y="{edge}">{_text(plot.from_text)}</text>')
+    parts.append(f'<text x="{RIGHT}" y="{edge}" text-anchor="end">{_text(plot.to_text)}</text>')
+    for number, line in enumerate(plot.lines):
+        parts += (f'<polyline class="line {_colour(number)}" points="{points}"/>' for points in line.segments)
+    for reading in plot.readings:
+        values = "\n".join(f"{_text(name)} {value}" for name, value in reading.values)
+        box = f'x="{reading.x}" y="{TOP}" width="{reading.width}" height="{BOTTOM - TOP}"'
+        parts.append(f'<rect class="reading" {box}><title>{_text(reading.at_text)} UTC\n{values}</title></rect>')
+    if not plot.lines:
+        middle = f'x="{(LEFT + RIGHT) / 2}" y="{BOTTOM / 2 + 8}"'
+        parts.append(f'<text class="nothing" {middle} text-anchor="middle">nothing measured yet</text>')
+    return "\n".join((*parts, "</svg>"))
+
+
+def legend(plot: Plot) -> str:
+    """Returns the names of the lines with their newest values, as a list of HTML."""
+    items = (
+        f'<li class="{_colour(number)}"><span>{_text(line.name)}</span> <b>{line.last}</b></li>'
+        for number, line in enumerate(plot.lines)
+    )
+    return "\n".join(('<ul class="legend">', *items, "</ul>"))
+
+
+def _colour(number: int) -> str:
+    return f"s{number % _COLOURS}"
+
+
+def _text(text: str) -> str:
+    return escape(escaped(text))
 
 
 def _parts(series: Sequence[tuple[str, Points]], width_s: float) -> list[tuple[float, dict[str, float]]]:
