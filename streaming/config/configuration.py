@@ -1,9 +1,6 @@
 """The tables of the configuration. streaming/config/settings.py reads and checks them."""
 
-from dataclasses import replace
-from typing import Annotated
-
-from pydantic import BaseModel, ConfigDict
+from dataclasses import dataclass, replace
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.fast_path.settings import FastPathSettings
@@ -17,7 +14,7 @@ from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.setting import Setting
 from state.settings import SessionSettings
-from streaming.config.section import Table, section_of
+from streaming.config.keys import Partial
 from streaming.settings import (
     ArchiveSettings,
     ConsoleSettings,
@@ -29,38 +26,29 @@ from streaming.settings import (
 )
 
 
-class ProfileSection(section_of(Profile)):  # type: ignore[misc]
-    """A profile that knows which keys are written."""
-
-
-class RuleSection(section_of(AccessRule)):  # type: ignore[misc]
-    """A rule that knows which keys are written."""
-
-
-class Configuration(BaseModel):
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
     """Everything that can be configured."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    kafka: Annotated[KafkaSettings, Table()] = KafkaSettings()
-    topics: Annotated[TopicSettings, Table()] = TopicSettings()
-    engine: Annotated[EngineSettings, Table()] = EngineSettings()
-    throttle: Annotated[ThrottleSettings, Table()] = ThrottleSettings()
-    archive: Annotated[ArchiveSettings, Table()] = ArchiveSettings()
-    gateway: Annotated[GatewaySettings, Table()] = GatewaySettings()
-    limits: Annotated[DeviceLimits, Table(reloaded_by=("gateway",))] = DeviceLimits()
-    fast_path: Annotated[FastPathSettings, Table()] = FastPathSettings()
-    routing: Annotated[RoutingSettings, Table()] = RoutingSettings()
-    bridge: Annotated[BridgeSettings, Table()] = BridgeSettings()
-    metrics: Annotated[MetricsSettings, Table()] = MetricsSettings()
-    console: Annotated[ConsoleSettings, Table()] = ConsoleSettings()
-    session: Annotated[SessionSettings, Table(reloaded_by=("engine", "gateway"))] = SessionSettings()
-    profiles: Annotated[tuple[ProfileSection, ...], Setting(reloaded_by=("engine", "gateway"))] = ()
-    exchanges: Annotated[tuple[Exchange, ...], Table(reloaded_by=("engine",))] = ()
-    policies: Annotated[tuple[Policy, ...], Table(reloaded_by=("engine",))] = ()
-    permissions: Annotated[tuple[Permission, ...], Table(reloaded_by=("engine",))] = ()
-    listeners: Annotated[tuple[ListenerSettings, ...], Table()] = ()
-    rules: Annotated[tuple[RuleSection, ...], Setting(reloaded_by=("gateway",))] = ()
+    kafka: KafkaSettings = Setting().default(KafkaSettings())
+    topics: TopicSettings = Setting().default(TopicSettings())
+    engine: EngineSettings = Setting().default(EngineSettings())
+    throttle: ThrottleSettings = Setting().default(ThrottleSettings())
+    archive: ArchiveSettings = Setting().default(ArchiveSettings())
+    gateway: GatewaySettings = Setting().default(GatewaySettings())
+    limits: DeviceLimits = Setting(reloaded_by=("gateway",)).default(DeviceLimits())
+    fast_path: FastPathSettings = Setting().default(FastPathSettings())
+    routing: RoutingSettings = Setting().default(RoutingSettings())
+    bridge: BridgeSettings = Setting().default(BridgeSettings())
+    metrics: MetricsSettings = Setting().default(MetricsSettings())
+    console: ConsoleSettings = Setting().default(ConsoleSettings())
+    session: SessionSettings = Setting(reloaded_by=("engine", "gateway")).default(SessionSettings())
+    profiles: tuple[Partial, ...] = Setting(element=Profile, reloaded_by=("engine", "gateway")).default(())
+    exchanges: tuple[Exchange, ...] = Setting(reloaded_by=("engine",)).default(())
+    policies: tuple[Policy, ...] = Setting(reloaded_by=("engine",)).default(())
+    permissions: tuple[Permission, ...] = Setting(reloaded_by=("engine",)).default(())
+    listeners: tuple[ListenerSettings, ...] = Setting().default(())
+    rules: tuple[Partial, ...] = Setting(element=AccessRule, reloaded_by=("gateway",)).default(())
 
     @property
     def session_settings(self) -> SessionSettings:
@@ -75,4 +63,4 @@ class Configuration(BaseModel):
     @property
     def session_profiles(self) -> tuple[tuple[str, SessionSettings], ...]:
         """(pattern of client ids, settings) in order; the first match wins, without one `session` holds."""
-        return tuple((profile.clients, profile.over(self.session_settings)) for profile in self.profiles)
+        return tuple((profile.plain().clients, profile.over(self.session_settings)) for profile in self.profiles)
