@@ -4,7 +4,19 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from docs.generate import alerts, codes, commands, configuration, drawings, errors, python_api, receipts, records, state_diagram
+from docs.generate import (
+    alerts,
+    codes,
+    commands,
+    configuration,
+    drawings,
+    errors,
+    facts,
+    python_api,
+    receipts,
+    records,
+    state_diagram,
+)
 
 ROOT: Final = Path(__file__).parent.parent.parent
 
@@ -24,6 +36,7 @@ FILES: Final[Mapping[str, Callable[[], str]]] = {
     "docs/pictures/from_the_client.svg": drawings.inbound,
     "docs/pictures/given_up.svg": drawings.abandoned,
     "docs/how/theory_of_operation.md": state_diagram.page,
+    "docs/project/facts.txt": facts.page,
 }
 
 

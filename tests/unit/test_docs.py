@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from docs.generate.facts import facts_in, written_pages
 from docs.generate.files import stale
 from inflight.cli import app
 from sinks.mqtt.connection.fast_path import OfferHold, OfferRefusal
@@ -109,6 +110,32 @@ def test_every_tag_in_the_code_has_its_row() -> None:
 
 def test_every_generated_page_is_that_of_the_code() -> None:
     assert list(stale()) == [], "run `make references`"
+
+
+def test_facts_of_a_page_are_found_wherever_they_stand() -> None:
+    text = """A [session](x.md) never expires while `session.max_inflight=3`. It is short.
+
+| `inflight_gateway_connections` | `inflight up --data-dir DIR` |
+|---|---|
+| `inflight.events` must exist | 0x97, [MQTT-4.3.3-6] |
+"""
+    assert set(facts_in(text)) == {
+        ("key", "session.max_inflight"),
+        ("rule", "A session never expires while `session.max_inflight=3`."),
+        ("metric", "inflight_gateway_connections"),
+        ("command", "inflight up"),
+        ("option", "--data-dir"),
+        ("topic", "inflight.events"),
+        ("rule", "`inflight.events` must exist"),
+        ("reason code", "0x97"),
+        ("statement of the standard", "[MQTT-4.3.3-6]"),
+    }
+
+
+def test_facts_are_those_of_written_pages_only() -> None:
+    pages = written_pages()
+    assert {"reference/protocol.md", "guides/producer.md", "../README.md"} <= pages.keys()
+    assert not {"reference/configuration.md", "reference/commands.md", "decisions/README.md"} & pages.keys()
 
 
 def test_no_file_cites_a_document_that_the_repository_does_not_have() -> None:
