@@ -60,12 +60,15 @@ class Continued(Value, frozen=True):
     Attributes:
         connection_id: That connection.
         after: Of the messages up to here none is left: each has been sent there, and has ended.
-        is_granted: The gateway goes on by the session's grant; else with what is routed by the list of that connection.
+        is_granted: The gateway goes on by the session's grant; else with what is routed by the client's list.
+        list_connection_id, list_version: That list, as in AcceptConnection.
     """
 
     connection_id: int
     after: Position
     is_granted: bool
+    list_connection_id: int = 0
+    list_version: int = 0
 
 
 class ClientConnected(Value, frozen=True, tag=1):

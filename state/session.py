@@ -442,6 +442,8 @@ class Session:
             self.started_by = event.connection_id
             routed.session_began(self.outbound, event.connection_id)
         else:
+            if event.continued is not None and not continuing.is_known_list(self.outbound, event.continued):
+                routed.claim_refused(self.outbound, event.connection_id, activation)
             routed.session_resumed(self.outbound, event.connection_id, activation)
         self.pending_will = None  # [MQTT-3.1.3-9]
         self.offline_since_ms, self.close_unconfirmed = None, False

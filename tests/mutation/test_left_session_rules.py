@@ -1,6 +1,6 @@
 """Rules of docs/decisions/0067-left-sessions.md are taken away in turn, and the model must find a promise that is broken.
 
-Each has the seed that finds it soon. The checks of the session are in tests/spec/fast_path/test_continuing.py: those of the
+Each has a number that finds it soon. The checks of the session are in tests/spec/fast_path/test_continuing.py: those of the
 gateway make them rarely needed.
 """
 
@@ -45,12 +45,12 @@ MUTANTS: Final[dict[str, tuple[Change, int]]] = {
 }
 
 
-@pytest.mark.parametrize(("change", "seed"), MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.parametrize(("change", "number"), MUTANTS.values(), ids=MUTANTS)
 def test_the_model_finds_a_rule_of_left_sessions_that_is_missing(
-    change: Change, seed: int, monkeypatch: pytest.MonkeyPatch
+    change: Change, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     change(monkeypatch)
-    choose = random.Random(seed)
+    choose = random.Random(number)
     for _ in range(_HISTORIES):
         world = World(scenario_of_leaving(choose.randrange(_SCENARIOS)))
         try:

@@ -350,12 +350,12 @@ class WireConnection:
         if (mark := handshake.mark_once_accepted()) is not None:
             self._records.add(mark)
         left = handshake.left
-        continues = left is not None and accept.continues and (accept.list_connection_id, accept.list_version) == left.list_id
+        is_known_list = left is not None and (accept.list_connection_id, accept.list_version) == left.list_id
         if self._device is None:
-            handshake.left = left if continues else None
+            handshake.left = left if accept.continues and is_known_list else None
             self._serve(accept, now_ms)
         else:
-            if left is not None and not self._device.fast_path.accepted(continues=continues):
+            if left is not None and not (self._device.fast_path.accepted(continues=accept.continues) and is_known_list):
                 self._end(_LEFT_OTHERWISE)
                 return
             if handshake.claim is Claim.RESUMED:

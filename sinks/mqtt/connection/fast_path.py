@@ -40,6 +40,7 @@ from sinks.mqtt.connection.held_offers import HeldOffers
 from sinks.mqtt.connection.known_marks import KnownMarks
 from sinks.mqtt.connection.left_session import LeftSession
 from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt_topics import is_shared
 from state.commands import OfferPublish, OpenFastPath, SendPublish
 from state.events import FastSent, MessageSubmitted
 from state.inbound.subscriptions import Subscriptions
@@ -261,12 +262,15 @@ class WireFastPath:
     def leave(self, max_messages: int, max_bytes: int) -> LeftSession | None:
         """Returns what the next connection of the client can go on with (rule 9); None = only the session can.
 
+        A session with a shared subscription announces a new list when it is resumed.
+
         Args:
             max_messages, max_bytes: Of what comes meanwhile.
         """
         chain, outbox = self._chains.get(self._partition), self.outbox
-        is_unfinished = chain is None or chain.broken_at is not None or self.held.offers or not outbox.is_empty
-        if chain is None or is_unfinished or len(self._chains) > 1 or self.state is FastPathState.CLOSED:
+        if chain is None or len(self._chains) > 1 or self.state is not FastPathState.OPEN or not outbox.is_empty:
+            return None
+        if any(is_shared(subscription.topic_filter) for subscription in self._subscriptions):
             return None
         after = chain.after if self._is_open else chain.known_to
         if after is None or after < max(self._queued_to, chain.reached) or (not self._is_open and chain.left_at > self._began_at):

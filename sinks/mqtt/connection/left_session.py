@@ -77,7 +77,13 @@ class LeftSession:
 
     @property
     def continued(self) -> Continued:
-        return Continued(connection_id=self.connection_id, after=self.after, is_granted=self.is_granted)
+        return Continued(
+            connection_id=self.connection_id,
+            after=self.after,
+            is_granted=self.is_granted,
+            list_connection_id=self.list_id[0],
+            list_version=self.list_id[1],
+        )
 
     @property
     def _last(self) -> Position:

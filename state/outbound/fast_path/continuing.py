@@ -5,7 +5,7 @@
 2. It goes on where it had stopped. The path of the new connection is open from its CONNECT on, and what the gateway may be
    sending is fenced as ever.
 3. The session agrees if nothing was unfinished there, and nothing of what came since has ended. Else the gateway ends the
-   connection, unless it has sent nothing yet.
+   connection, unless it has sent nothing yet. It ends it, too, if it was wrong about the client's subscriptions.
 """
 
 from typing import Final
@@ -15,6 +15,7 @@ from state.connection import PathState, SessionConnection
 from state.events import Continued
 from state.model import Position
 from state.outbound.outbound import SessionOutbound
+from state.outbound.routing.session_routing import ListId
 
 _UNLIMITED: Final = 1 << 20
 _PART: Final = 2
@@ -55,6 +56,13 @@ def continue_path(
     else:
         path.began_session = True
     return True
+
+
+def is_known_list(outbound: SessionOutbound, continued: Continued) -> bool:
+    """Returns False if the gateway knows another list of the client's subscriptions. It ends the connection then, and the list of
+    the session has to stand above those that it has written."""
+    known = ListId(continued.list_connection_id, continued.list_version)
+    return not outbound.settings.routing or known == outbound.routing.list_id
 
 
 def _all_wait(outbound: SessionOutbound, continued: Continued, activation: Activation) -> bool:

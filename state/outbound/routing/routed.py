@@ -210,7 +210,7 @@ def connection_refused(outbound: SessionOutbound, connection_id: int, newest_con
 def claim_refused(outbound: SessionOutbound, connection_id: int, activation: Activation) -> None:
     """Overrules the lists of a connection whose gateway did not know the session: it may have written some, or may yet.
 
-    What the client has subscribed to on that connection was not acknowledged, and does not count.
+    What the client has subscribed to on that connection does not count: it was not acknowledged, or the connection ends.
     """
     if outbound.settings.routing:
         outbound.routing.list_id = ListId(connection_id, _ABOVE_ALL)

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from state.commands import AcceptConnection, OpenFastPath
+from state.commands import AcceptConnection, AnnounceSubscriptions, OpenFastPath
 from state.connection import PathState
 from state.dead_letters.policy import Policy
 from state.events import Continued
@@ -60,6 +60,17 @@ def test_a_gateway_without_a_grant_goes_on_with_what_is_routed() -> None:
     assert come_back(s, after=5, is_granted=False)
     assert s.session.connection is not None
     assert s.session.connection.fast_path is not None
+
+
+def test_a_gateway_with_another_list_is_overruled() -> None:
+    """It has told the device that it is subscribed, and ends the connection."""
+    s = Scenario(routing=True).connect(capabilities=FAST).subscribe("t", 1, version=1).disconnect()
+    continued = Continued(connection_id=1, after=at(0), is_granted=False, list_connection_id=1, list_version=2)
+    s.connect(capabilities=FAST, continued=continued)
+    own = s.sent(AnnounceSubscriptions)[-1]
+    s.subscribe("u", 1, version=1)
+    assert (own.connection_id, own.version) > (2, 1)
+    assert "u" not in s.session.outbound.subscriptions
 
 
 @pytest.mark.parametrize("reason", ["other connection", "other partition", "a later message has ended", "an earlier one waits"])

@@ -93,7 +93,9 @@ def accept(harness: Harness, *, continues: bool = True, **fields: Any) -> bytes:
 class TestLeaving:
     def test_a_session_is_left_with_what_the_next_connection_needs(self) -> None:
         session = left()
-        assert session.continued == Continued(connection_id=77, after=Position(2, 5), is_granted=True)
+        assert session.continued == Continued(
+            connection_id=77, after=Position(2, 5), is_granted=True, list_connection_id=60, list_version=4
+        )
         assert (session.list_id, session.max_messages, session.max_bytes) == ((60, 4), 3, 1_000)
 
     def test_a_socket_that_is_closed_leaves_it_as_disconnect_does(self) -> None:
@@ -102,7 +104,17 @@ class TestLeaving:
         assert harness.connection.left is not None
 
     @pytest.mark.parametrize(
-        "why", ["unacknowledged", "held", "broken", "refused", "ends with its connection", "nothing may be held", "taken over"]
+        "why",
+        [
+            "unacknowledged",
+            "held",
+            "broken",
+            "refused",
+            "shared",
+            "ends with its connection",
+            "nothing may be held",
+            "taken over",
+        ],
     )
     def test_a_session_that_is_unfinished_is_not_left(self, why: str) -> None:
         accepted = {"ends with its connection": {"session_expiry_interval_s": 0}, "nothing may be held": {"max_left": 0}}
@@ -114,6 +126,8 @@ class TestLeaving:
                 offer(harness, 9, previous=8)
             case "broken":
                 offer(harness, 6, ("priority", b"3"))
+            case "shared":
+                harness.send(packet(0x82, b"\x00\x09", text("$share/g/t") + b"\x01"))
             case "refused":
                 harness = granted(5, accept=ACCEPTED, **ROUTED)
                 assert offer(harness, 5) == sent(FIRST, v5=b"")
@@ -128,7 +142,7 @@ class TestLeaving:
         harness.send(DISCONNECT)
         session = harness.connection.left
         assert session is not None
-        assert session.continued == Continued(connection_id=77, after=Position(2, 40), is_granted=False)
+        assert (session.continued.after, session.continued.is_granted) == (Position(2, 40), False)
 
     def test_a_message_that_was_left_to_the_session_is_unfinished(self) -> None:
         harness = began()
@@ -273,6 +287,12 @@ class TestReturning:
         harness = returning(left())
         offer(harness, 6)
         accept(harness, continues=False)
+        assert harness.connection.is_closed
+
+    def test_another_list_of_subscriptions_ends_the_connection(self) -> None:
+        harness = returning(left())
+        harness.send(SUBSCRIBE)
+        accept(harness, list_version=5)
         assert harness.connection.is_closed
 
     def test_a_session_that_disagrees_goes_on_where_nothing_was_sent(self) -> None:
