@@ -62,7 +62,7 @@ def facts_in(text: str) -> Iterator[tuple[str, str]]:
         yield from ((kind, fact) for fact in pattern.findall(text))
     prose = _FENCE.sub("", text)
     for piece in _END.split(_LINK.sub(r"\1", prose)):
-        if _RULE.search(piece):
+        if _RULE.search(piece) and " " in piece.strip(" |#*-"):
             yield "rule", " ".join(piece.strip(" |#*-").split())
 
 

@@ -42,6 +42,7 @@ def broken_promise() -> str:
 
 
 @pytest.mark.parametrize(("target", "name", "mutant"), MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.promise("held-offers")
 def test_the_model_notices_that_a_rule_is_missing(
     target: Any, name: str, mutant: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

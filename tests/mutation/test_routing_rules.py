@@ -207,6 +207,7 @@ def first_failure(scenario: dict[str, Any]) -> int | None:
 
 
 @pytest.mark.parametrize(("change", "scenario"), MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.promise("new-session")
 def test_the_model_finds_a_rule_that_is_missing(
     change: Change, scenario: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -110,6 +110,7 @@ def test_the_scenarios_pass_on_the_unbroken_rules(suite: Suite) -> None:
 
 
 @pytest.mark.parametrize(("target", "name", "replaced"), MUTANTS.values(), ids=MUTANTS)
+@pytest.mark.promise("scheduling")
 def test_some_scenario_notices_a_rule_that_is_gone(
     target: Any, name: str, replaced: Callable[[Any], Any], suite: Suite, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -709,6 +709,7 @@ HISTORIES = 8
 
 
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.promise("claims")
 def test_what_connack_says_is_true_or_the_connection_ends(seed: int) -> None:
     for number in range(HISTORIES):
         _play(random.Random(seed + number))
@@ -824,6 +825,7 @@ def _take_a_step(model: ClaimsModel, one: Connecting, chance: random.Random) -> 
 
 
 @given(seed=st.integers(0, 2**32))
+@pytest.mark.promise("claims")
 def test_without_faults_no_connect_is_refused(seed: int) -> None:
     for number in range(HISTORIES):
         _play_without_faults(random.Random(seed + number), Rules())

@@ -19,6 +19,7 @@ pytestmark = pytest.mark.no_cover
 
 @settings(max_examples=(4 if os.environ.get("INFLIGHT_SOAK") else 1) * settings.default.max_examples)
 @given(number=st.integers(0, 99_999), choices=st.lists(st.integers(0, 9_999), min_size=60, max_size=200))
+@pytest.mark.promise("held-offers")
 def test_every_history_keeps_the_promises(number: int, choices: list[int]) -> None:
     world = World(scenario_of(number))
     for choice in choices:

@@ -66,5 +66,6 @@ def run_publishing(number: int, choices: list[int]) -> PublishingWorld:
 
 
 @given(number=st.integers(0, 99_999), choices=st.lists(st.integers(0, 9_999), min_size=80, max_size=200))
+@pytest.mark.promise("handed-on-once")
 def test_a_publication_of_qos_2_is_handed_on_once_and_in_order(number: int, choices: list[int]) -> None:
     run_publishing(number, choices)

@@ -176,6 +176,7 @@ def tell(process: Process, script: list[Step], *, with_repetitions: bool) -> Sto
 
 @pytest.mark.parametrize("process", [Gateway, Bridge])
 @given(script=steps)
+@pytest.mark.promise("late-repetition")
 def test_a_micro_batch_that_is_written_again_later_changes_nothing(process: Callable[[], Process], script: list[Step]) -> None:
     plain = tell(process(), script, with_repetitions=False)
     repeated = tell(process(), script, with_repetitions=True)

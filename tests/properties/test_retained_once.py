@@ -190,5 +190,6 @@ def run_retained(choices: list[int]) -> None:
 
 
 @given(choices=st.lists(st.integers(0, 9_999), max_size=60))
+@pytest.mark.promise("retained")
 def test_a_retained_publication_comes_once(choices: list[int]) -> None:
     run_retained(choices)

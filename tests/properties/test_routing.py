@@ -14,5 +14,6 @@ pytestmark = pytest.mark.no_cover
 
 
 @given(number=st.integers(0, 99_999), choices=st.lists(st.integers(0, 9_999), min_size=60, max_size=160))
+@pytest.mark.promise("subscribe-before-match", "routed-once", "routed-order", "subscription-survives", "new-session")
 def test_every_history_of_routing_keeps_the_promises(number: int, choices: list[int]) -> None:
     run_history(number, choices)

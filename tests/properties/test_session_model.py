@@ -655,4 +655,13 @@ class SessionModel(RuleBasedStateMachine):
         assert not self.device.publications
 
 
-TestSessionModel: Any = SessionModel.TestCase
+TestSessionModel: Any = pytest.mark.promise(
+    "to-device-qos-0",
+    "to-device-qos-1",
+    "to-device-qos-2",
+    "from-device-qos-2",
+    "given-up-message",
+    "no-publish-after-pubrel",
+    "queue-order",
+    "gateway-clocks",
+)(SessionModel.TestCase)

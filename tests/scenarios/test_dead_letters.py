@@ -175,6 +175,7 @@ def test_headers_override_the_policy_of_the_first_queue_only() -> None:
     assert [(death["exchange"], death["routing-keys"]) for death in engine.deaths("parking")] == [("own", ["k"]), ("", ["a"])]
 
 
+@pytest.mark.promise("owner-of-policy")
 def test_a_header_names_no_exchange_that_the_owner_may_not_write_to() -> None:
     """A header that does not count neither redirects a dead letter nor makes one of a message that the policy drops."""
     policy = Policy(
@@ -231,6 +232,7 @@ def test_seven_thousand_copies_are_one_dead_letter() -> None:
 
 
 @pytest.mark.parametrize("clients", [("a",), ("a", "b"), ("a", "b", "c")])
+@pytest.mark.promise("dead-letter-limits")
 def test_devices_that_reject_each_others_copies_come_to_an_end(clients: tuple[str, ...]) -> None:
     """A rejection closes no cycle, and each death makes a copy for every device: nothing else would end this."""
     engine = EngineModel(policies=(Policy(dead_letter_exchange=""),), max_dead_letters=100)

@@ -86,6 +86,7 @@ def test_an_acknowledgement_beside_a_passed_deadline_prevents_the_resend(version
     assert s.outcomes == {"a": Outcome.DELIVERED}
 
 
+@pytest.mark.promise("direct-order")
 def test_resends_are_not_overtaken_by_messages_from_the_queue() -> None:
     s = Scenario(max_inflight=2).connect().submit("a", "b", "c")
     s.sees()

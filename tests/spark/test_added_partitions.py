@@ -62,6 +62,7 @@ class GrowingTopics(EngineTopics):
 
 
 @pytest.mark.parametrize("version", ["this", "0.1.0"])
+@pytest.mark.promise("added-partitions")
 def test_records_of_old_partitions_come_before_those_of_new_ones(kafka: SharedKafka, tmp_path: Path, version: str) -> None:
     topics = GrowingTopics(kafka, f"grown-{version}")
     settings = topics.settings(tmp_path, max_offsets_per_trigger=5)

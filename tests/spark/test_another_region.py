@@ -42,6 +42,7 @@ def delivered(topics: EngineTopics) -> Counter[str]:
     return Counter(receipt["message_id"] for receipt in receipts if receipt.get("outcome") == "delivered")
 
 
+@pytest.mark.promise("another-kafka")
 def test_an_engine_in_another_region_loses_no_message_and_repeats_some(kafka: SharedKafka, tmp_path: Path) -> None:
     here = EngineTopics(kafka, PREFIX)
     settings = here.settings(tmp_path / "here")

@@ -223,6 +223,7 @@ class Killed(Exception):
     pass
 
 
+@pytest.mark.promise("archive-once")
 def test_each_row_is_there_once_after_kills_before_each_table(archive: Archive) -> None:
     archive.append("ledger", "c1", ledger_record("c1", T0, ("accepted", "m1")))
     archive.append("dead_letters", "c1", b"x", dead_letter_headers("m1"))

@@ -12,6 +12,7 @@ CLIENTS, IN_FLIGHT, BACKLOG, LIMIT = 20, 10, 3_000, 100
 
 
 @pytest.mark.faults
+@pytest.mark.promise("backlog")
 def test_acknowledgements_do_not_wait_behind_a_backlog_of_messages(pipeline) -> None:
     topics, send = pipeline.settings.topics, pipeline.producer.send
     keys = [b"client-%d" % number for number in range(CLIENTS)]

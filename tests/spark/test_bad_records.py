@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import pytest
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource, ConfigResourceType
 from pyspark.sql import SparkSession
@@ -55,6 +56,7 @@ def test_records_whose_key_is_no_client_id_become_dead_letters(pipeline) -> None
     assert {receipt["outcome"] for receipt in receipts} == {"invalid"}
 
 
+@pytest.mark.promise("dead-letter-fits")
 def test_a_dead_letter_is_as_large_as_its_topic_takes_and_not_larger(pipeline) -> None:
     """The limit of the topic was lowered after the message was accepted."""
     topics, most = pipeline.settings.topics, 20_000
@@ -74,6 +76,7 @@ def test_a_dead_letter_is_as_large_as_its_topic_takes_and_not_larger(pipeline) -
     assert most - 2_000 < size < most
 
 
+@pytest.mark.promise("any-record")
 def test_garbage_in_both_topics_does_not_stop_the_query(pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.start()

@@ -50,6 +50,7 @@ def fill(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.faults
+@pytest.mark.promise("backlog-bytes")
 def test_micro_batches_of_a_backlog_are_bounded_in_bytes_and_not_small(pipeline: Pipeline) -> None:
     topic = pipeline.settings.topics.messages
     fill(pipeline)
@@ -94,6 +95,7 @@ def times(pipeline: Pipeline) -> list[int]:
     return [json.loads(path.read_text().splitlines()[1])["batchTimestampMs"] for path in files]
 
 
+@pytest.mark.promise("engine-clock")
 def test_a_wall_clock_that_jumps_by_hours_ends_nothing_and_stops_nothing(pipeline: Pipeline) -> None:
     offset_ms = 0
     began = time.monotonic()

@@ -15,6 +15,7 @@ from tests.support.shared import SharedKafka
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(400)]
 
 
+@pytest.mark.promise("damaged-checkpoint")
 def test_a_damaged_checkpoint_names_its_file_and_what_to_do(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "damaged")
     settings = topics.settings(tmp_path)

@@ -205,6 +205,7 @@ def engine(spark: SparkSession, kafka: SharedKafka, tmp_path: Path) -> Iterator[
     made.close()
 
 
+@pytest.mark.promise("undelivered")
 def test_killed_at_each_point_before_the_commit_every_message_ends_once(engine: Engine) -> None:
     for client_id in ("spill", *(f"{kind}-{number}" for kind in ("picky", "taker") for number in range(CLIENTS))):
         engine.connect(client_id)

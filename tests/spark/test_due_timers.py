@@ -84,6 +84,7 @@ def receipts(pipeline: Pipeline) -> dict[int, dict[bytes, ReadRecord]]:
 
 
 @pytest.mark.parametrize("lean_worker", [True, False])
+@pytest.mark.promise("many-timers")
 def test_a_message_does_not_wait_for_all_due_timers(pipeline: Pipeline, lean_worker: bool) -> None:
     pipeline.settings = replace(pipeline.settings, lean_worker=lean_worker)
     stand_still(pipeline)

@@ -1,11 +1,14 @@
 """The engine finds connections without a lease in a running query, and ends them."""
 
+import pytest
+
 from state.commands import AcceptConnection
 from state.events import ConnectionLost
 from streaming.engine.leases.connections import OpenConnection, connections_without_lease
 from tests.support.waiting import wait_until
 
 
+@pytest.mark.promise("gateway-dies")
 def test_connections_without_a_live_lease_are_found_while_the_query_runs(pipeline) -> None:
     pipeline.start()
     clients = {"a": "dead", "b": "live", "c": "dead", "old": "", "gone": "dead"}

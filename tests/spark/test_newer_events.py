@@ -36,6 +36,7 @@ def written(pipeline: Pipeline) -> list[int]:
     return [len(read_topic(pipeline.bootstrap_servers, name)) for name in names]
 
 
+@pytest.mark.promise("newer-events")
 def test_an_event_of_a_newer_version_waits_for_that_version(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     topics = pipeline.settings.topics
     pipeline.start()

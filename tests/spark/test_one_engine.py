@@ -13,6 +13,7 @@ from tests.support.shared import SharedKafka
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.promise("second-engine")
 def test_an_engine_with_another_checkpoint_does_not_start_beside_one(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "beside")
     with engine(topics.settings(tmp_path / "first")) as first:
@@ -26,6 +27,7 @@ def test_an_engine_with_another_checkpoint_does_not_start_beside_one(kafka: Shar
     assert topics.outcomes(2) == {"1": "delivered", "2": "delivered"}
 
 
+@pytest.mark.promise("second-engine")
 def test_an_engine_is_fenced_by_one_with_a_copy_of_its_checkpoint(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "copied")
     with engine(topics.settings(tmp_path / "first")) as first:
@@ -40,6 +42,7 @@ def test_an_engine_is_fenced_by_one_with_a_copy_of_its_checkpoint(kafka: SharedK
         assert copy.stop() == 0
 
 
+@pytest.mark.promise("new-checkpoint")
 def test_a_new_checkpoint_sends_nothing_again(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "renewed")
     with engine(topics.settings(tmp_path / "first")) as first:

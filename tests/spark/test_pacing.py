@@ -59,6 +59,7 @@ def await_a_pause(pipeline: Pipeline) -> None:
         time.sleep(0.01)
 
 
+@pytest.mark.promise("idle-engine")
 def test_a_record_starts_a_micro_batch_at_once_and_nothing_else_does(pipeline: Pipeline) -> None:
     """A micro-batch that did nothing is followed by a pause of minutes, if no record comes."""
     with paced(pipeline, trigger_interval_ms=LONG_MS) as query:
@@ -84,6 +85,7 @@ def test_a_record_waits_for_others_until_a_wake_up_comes(pipeline: Pipeline) -> 
 
 
 @pytest.mark.servers
+@pytest.mark.promise("engine-stop")
 def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None:
     """The first stop is in a micro-batch, which has begun when its offsets are there, the second in a pause."""
 
@@ -101,6 +103,7 @@ def test_a_stop_waits_for_the_end_of_the_micro_batch(pipeline: Pipeline) -> None
             assert pipeline.committed() == planned()
 
 
+@pytest.mark.promise("idle-engine")
 def test_a_timer_fires_in_a_pause(pipeline: Pipeline) -> None:
     """A message that expires after a second, in a session that nobody else calls. Only its deadline ends a pause of an hour."""
     deadlines, clock = ReportedDeadlines(pipeline.spark.sparkContext), EngineClock()

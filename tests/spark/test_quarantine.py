@@ -31,6 +31,7 @@ def await_command(pipeline: Pipeline, client: str, connection_id: int, kind: typ
 
 
 @pytest.mark.faults
+@pytest.mark.promise("quarantine")
 def test_a_damaged_row_and_a_raising_timer_stop_no_other_client(pipeline: Pipeline) -> None:
     topics = pipeline.settings.topics
     pipeline.settings = replace(pipeline.settings, session=SessionSettings(retry_interval_ms=500))

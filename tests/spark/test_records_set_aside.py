@@ -61,6 +61,7 @@ def check(letter: ReadRecord, position: tuple[str, int, int], says: str) -> None
 
 
 @pytest.mark.faults
+@pytest.mark.promise("record-too-large")
 def test_a_record_that_no_heap_can_hold_becomes_a_dead_letter(topics: HostileTopics, tmp_path: Path) -> None:
     with engine(topics.settings(tmp_path)) as running:
         topics.connect(1)

@@ -119,6 +119,7 @@ def crashed_in(number: int, checkpoint: Path, copy: Path) -> Path:
 
 
 @pytest.mark.parametrize("lean_worker", [True, pytest.param(False, marks=pytest.mark.faults)])
+@pytest.mark.promise("same-bytes-again")
 def test_a_re_execution_under_other_settings_writes_the_same_bytes(pipeline: Pipeline, tmp_path: Path, lean_worker: bool) -> None:
     settings = replace(pipeline.settings, lean_worker=lean_worker)
     first = Configured.like(pipeline, settings, tmp_path / "first")
@@ -169,6 +170,7 @@ def await_micro_batches(topics: EngineTopics, data_dir: Path, count: int) -> Non
 
 
 @pytest.mark.faults
+@pytest.mark.promise("from-device-qos-2", "engine-timers")
 def test_sessions_survive_sigkill_of_the_engine(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "killed")
     settings = topics.settings(tmp_path) | {"session": {"max_inflight": 8, "prefetch": 0}}

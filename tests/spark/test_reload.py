@@ -37,6 +37,7 @@ class Installation(EngineTopics):
         self.file.write_text(self._lines + text, encoding="utf-8")
 
 
+@pytest.mark.promise("engine-reload", "engine-stop")
 def test_a_running_engine_reloads_a_changed_file_and_continues(kafka: SharedKafka, tmp_path: Path) -> None:
     """Pace, archive, leases and backpressure continue, and a stop ends between two micro-batches."""
     installation = Installation(kafka, tmp_path)

@@ -102,6 +102,7 @@ class Sessions:
         assert len(self.topics.sent(0)) == before + 2 * ONLINE
 
 
+@pytest.mark.promise("repartition")
 def test_sessions_go_on_in_more_state_partitions_and_nothing_is_sent_twice(kafka: SharedKafka, tmp_path: Path) -> None:
     sessions = Sessions(kafka, "more", tmp_path)
     packet_ids = sessions.make()
@@ -121,6 +122,7 @@ def test_in_fewer_state_partitions_nothing_is_sent_twice(kafka: SharedKafka, tmp
     sessions.go_on(3, packet_ids)
 
 
+@pytest.mark.promise("repartition")
 def test_a_killed_repartitioning_is_finished_by_the_next_command(kafka: SharedKafka, tmp_path: Path) -> None:
     sessions = Sessions(kafka, "killed", tmp_path)
     packet_ids = sessions.make()

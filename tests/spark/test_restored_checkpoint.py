@@ -57,6 +57,7 @@ def again(topics: EngineTopics) -> list[tuple[int, int]]:
     return [number for number, found in codes.items() if len(found) > 1]
 
 
+@pytest.mark.promise("restored-checkpoint")
 def test_an_older_copy_loses_nothing_and_repeats_only_what_came_after_it(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "restored")
     settings, checkpoint, backup = topics.settings(tmp_path), tmp_path / "checkpoint", tmp_path / "backup"

@@ -44,6 +44,7 @@ def await_receipts(topics: EngineTopics, ids: set[str]) -> None:
     read_topic(topics.kafka, f"{topics.prefix}.receipts", have_ended)
 
 
+@pytest.mark.promise("recreated-topic")
 def test_no_record_of_a_topic_made_anew_is_skipped(kafka: SharedKafka, tmp_path: Path) -> None:
     topics = EngineTopics(kafka, "made-anew")
     settings, messages = topics.settings(tmp_path), "made-anew.messages"

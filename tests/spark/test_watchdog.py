@@ -33,6 +33,7 @@ def is_alive(process: psutil.Process) -> bool:
 
 
 @pytest.mark.parametrize("frozen", ["workers", "jvm"])
+@pytest.mark.promise("hanging-query")
 def test_an_engine_that_hangs_is_ended_and_continues_at_its_next_start(kafka: SharedKafka, tmp_path: Path, frozen: str) -> None:
     topics = EngineTopics(kafka, f"hangs-{frozen}")
     settings = topics.settings(tmp_path, hangs_after_ms=f"{PATIENCE_S}s")

@@ -39,6 +39,7 @@ def test_messages_that_wait_for_a_client_are_no_session_to_resume() -> None:
 
 
 @pytest.mark.parametrize("is_online", [True, False])
+@pytest.mark.promise("claims")
 def test_a_session_that_a_gateway_did_not_know_keeps_everything(is_online: bool) -> None:
     """[MQTT-3.2.2-3] The device has read that there is no session, so the connection must not go on."""
     s = Scenario(routing=True).connect(version=5).subscribe("t", 1, version=1).submit("a", qos=2).submit("b")

@@ -193,6 +193,7 @@ def test_what_waits_for_a_client_that_never_came_is_purged_too() -> None:
     assert nobody.ledger == []
 
 
+@pytest.mark.promise("client-never-connected")
 def test_messages_for_an_unknown_client_end_an_interval_after_the_last() -> None:
     s = Scenario(session_expiry_interval_s=100).submit("a").after(50).submit("b").after(99.999)
     assert s.outcomes == {}
@@ -371,6 +372,7 @@ def test_two_connections_with_one_id_are_not_both_accepted() -> None:
 @pytest.mark.parametrize(
     "ids", [(1_000, 7), (7, 1_000)], ids=["from a fast clock to a slow one", "from a slow clock to a fast one"]
 )
+@pytest.mark.promise("gateway-clocks")
 def test_no_clock_makes_a_session_forget_what_it_knows(ids: tuple[int, int]) -> None:
     """[MQTT-4.3.3-10] The gateways of a device have different clocks; its next attempt has an id above the one told."""
     s = Scenario()

@@ -104,6 +104,7 @@ def test_each_row_of_what_is_owed_is_what_happens(phase: AbandonedPhase, event: 
 
 
 @pytest.mark.parametrize("qos", [1, 2])
+@pytest.mark.promise("given-up-message")
 def test_a_message_given_up_keeps_its_slot_until_it_is_answered(qos: int) -> None:
     """[MQTT-3.3.4-9]"""
     s = giving_up().connect(version=5, receive_maximum=1).submit("a", "b", qos=qos)
@@ -141,6 +142,7 @@ def test_a_3_1_1_client_has_no_receive_maximum() -> None:
 
 
 @pytest.mark.parametrize("version", [4, 5])
+@pytest.mark.promise("given-up-message")
 def test_the_id_of_a_qos_2_message_given_up_waits_for_its_handshake(version: int) -> None:
     s = giving_up().connect(version=version).submit("a", qos=2).after(RETRY_S).lose_connection().connect(version=version)
     s.session.outbound.packet_ids.last = 32_767

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from state.commands import ClearPresence, SetPresence
 from state.events import ClientConnected
 from tests.scenarios.scenario import START_MS, Scenario
@@ -56,6 +58,7 @@ def test_a_session_that_is_purged_is_gone() -> None:
     assert told(s)[-1] == ("gone", 1, "purged by an operator")
 
 
+@pytest.mark.promise("presence")
 def test_a_takeover_announces_the_later_connection_alone() -> None:
     s = Scenario().connect().connect(gateway="g-2").lose_connection(1)
     assert told(s) == [(True, 1, ""), (True, 2, "")]

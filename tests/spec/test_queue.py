@@ -227,6 +227,7 @@ def test_a_full_queue_gives_up_low_priorities_before_high_ones() -> None:
 # --- repetitions and records that break the contract ------------------------------------------------------------------------
 
 
+@pytest.mark.promise("backend-to-engine")
 def test_a_repeated_message_id_within_the_window_is_one_message() -> None:
     s = Scenario().connect().submit("a", "b", "a", explicit_id=True)
     assert [p.payload for p in s.sent(SendPublish)] == [b"a", b"b"]

@@ -121,6 +121,7 @@ def test_a_publication_of_an_older_connection_of_the_same_session_counts() -> No
     assert list(s.session.inbound.awaiting_rel.entries) == []
 
 
+@pytest.mark.promise("handed-on-by-frozen-gateway")
 def test_a_publication_overtaken_by_its_repetition_is_not_handed_on() -> None:
     """[MQTT-4.3.3-10] A gateway froze with it in a socket, and the device has finished it elsewhere meanwhile."""
     s = Scenario().connect().connect().publish(5, "a", dup=True).pubrel(5).publish(5, "a", connection_id=1)
@@ -320,6 +321,7 @@ def test_a_clean_start_forgets_what_gateways_were_to_hand_on() -> None:
 # --- a full set -------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("max-awaiting-rel")
 def test_a_publication_above_the_receive_maximum_closes_with_0x93() -> None:
     """[MQTT-3.3.4-7]; it is in the log and may be answered, so it is handed on all the same."""
     s = Scenario(max_awaiting_rel=2).connect(version=5)

@@ -97,6 +97,7 @@ def test_a_newer_subscription_of_the_session_lowers_the_qos() -> None:
     assert [publish.qos for publish in s.sent(SendPublish)] == [1, 0]
 
 
+@pytest.mark.promise("unsuback")
 def test_a_client_that_has_unsubscribed_meanwhile_gets_nothing() -> None:
     s = subscribed().unsubscribe("t", version=2).route("a", mark=1, entry=(1, 1))
     assert received(s) == []
@@ -175,6 +176,7 @@ def test_routed_messages_do_not_prolong_the_wait_of_others() -> None:
 # --- once -------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("routed-once")
 def test_a_copy_after_a_crash_of_the_matcher_is_ignored() -> None:
     s = subscribed().route("a", mark=5, entry=(1, 1), qos=2).route("b", mark=6, entry=(1, 1), qos=2)
     s.pubrec(1).pubcomp(1)
@@ -412,6 +414,7 @@ def test_without_a_list_to_end_the_return_alone_is_remembered() -> None:
     assert s.after(HOUR_S).session.is_empty
 
 
+@pytest.mark.promise("shared-subscription")
 def test_what_a_member_leaves_behind_goes_back_to_its_group() -> None:
     """[MQTT-4.8.2-5]"""
     s = member(max_inflight=3, routed_receipts=True)

@@ -251,6 +251,7 @@ def test_retry_mqtt5_means_nothing_to_a_3_1_1_client(mode: RetryMqtt5) -> None:
 # --- order ------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.promise("queue-order")
 def test_first_transmissions_leave_in_the_order_of_submission() -> None:
     """[MQTT-4.6.0-5] [MQTT-4.6.0-6]"""
     s = Scenario(max_inflight=2)

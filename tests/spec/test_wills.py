@@ -112,6 +112,7 @@ def test_the_will_of_a_repeated_batch_has_the_same_id() -> None:
 class TestGrace:
     """A gateway that ends a connection for a reason of its own may defer the will (MQTT 5, 3.1.2.5)."""
 
+    @pytest.mark.promise("gateway-stop")
     def test_a_client_that_is_back_in_time_has_no_will_published(self) -> None:
         s = Scenario().connect(will=will()).lose_connection(reconnect_grace_ms=30_000).after(29.999).connect().after(3_600)
         assert s.uplink == []

@@ -108,6 +108,7 @@ def test_every_tag_in_the_code_has_its_row() -> None:
     assert claimed <= listed, sorted(claimed - listed)
 
 
+@pytest.mark.promise("pages")
 def test_every_generated_page_is_that_of_the_code() -> None:
     assert list(stale()) == [], "run `make references`"
 
@@ -188,6 +189,7 @@ def without_code(text: str) -> str:
 
 
 @pytest.mark.parametrize("page", PAGES)
+@pytest.mark.promise("pages")
 def test_every_link_of_a_page_leads_to_a_file_and_an_anchor(page: str) -> None:
     for target, anchor in re.findall(r"\]\(([^)\s#]*)(?:#([\w-]*))?\)", without_code(TEXTS[page])):
         if "://" in target:
@@ -295,6 +297,52 @@ def test_the_page_of_gateways_has_every_reason_of_the_fast_path() -> None:
 
 def test_the_front_page_is_short() -> None:
     assert len(TEXTS["README.md"].splitlines()) <= 120
+
+
+def promises() -> dict[str, list[str]]:
+    """The files and folders with tests in the row of each promise, by its id."""
+    rows = re.findall(r"^\| `([a-z0-9-]+)` \| .* \| ([^|]*) \|$", TEXTS["docs/project/verification.md"], flags=re.MULTILINE)
+    assert len(rows) == len(dict(rows)), "an id is given once"
+    named = {promise: re.findall(r"(?<![\w/])(?:tests|trials)/[\w/]+(?:\.py)?", tests) for promise, tests in rows}
+    return {promise: [path for path in paths if "/test_" in path or not path.endswith(".py")] for promise, paths in named.items()}
+
+
+def files_by_promise() -> dict[str, set[str]]:
+    """The files of the tests that name each promise."""
+    found: dict[str, set[str]] = {}
+    for name, text in TEXTS.items():
+        if name.startswith(("tests/", "trials/")):
+            for arguments in re.findall(r"pytest\.mark\.promise\(([^)]*)\)", text):
+                for promise in re.findall(r'"([^"]+)"', arguments):
+                    found.setdefault(promise, set()).add(name)
+    return found
+
+
+PROMISES, NAMED_PROMISES = promises(), files_by_promise()
+
+
+@pytest.mark.promise("pages")
+def test_every_promise_is_named_by_a_test_of_each_file_of_its_row() -> None:
+    assert len(PROMISES) > 85
+    assert PROMISES.keys() == NAMED_PROMISES.keys()
+    missing = {
+        promise: [path for path in paths if not any(is_within(name, path) for name in NAMED_PROMISES[promise])]
+        for promise, paths in PROMISES.items()
+    }
+    assert {promise: paths for promise, paths in missing.items() if paths} == {}
+
+
+def test_a_test_names_only_promises_whose_row_has_its_file() -> None:
+    elsewhere = {
+        promise: [name for name in names if not any(is_within(name, path) for path in PROMISES[promise])]
+        for promise, names in NAMED_PROMISES.items()
+    }
+    assert {promise: names for promise, names in elsewhere.items() if names} == {}
+
+
+def is_within(name: str, path: str) -> bool:
+    """path: of a file, or of a folder."""
+    return name == path or name.startswith(f"{path}/")
 
 
 def test_every_test_that_the_page_of_verification_names_exists() -> None:

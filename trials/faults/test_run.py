@@ -37,6 +37,7 @@ def carried_out(settings: Settings, directory: Path) -> Result:
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+@pytest.mark.promise("all-faults")
 def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> None:
     """50 devices that come and go, QoS 1 and 2 in both directions."""
     result = carried_out(Settings(seed=SEED, seconds=SECONDS, faults=FAULTS), tmp_path)
@@ -56,6 +57,7 @@ def test_faults_of_everything_lose_double_and_forget_nothing(tmp_path: Path) -> 
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+@pytest.mark.promise("all-faults")
 def test_kills_of_engine_and_standby_lose_double_and_forget_nothing(tmp_path: Path) -> None:
     """The first kill is the engine's, and the standby has its work."""
     settings = Settings(seed=STANDBY_SEED, seconds=SECONDS, faults=FAULTS, kinds=frozenset({Kind.KILL}), shape=Shape.STANDBY)
@@ -66,6 +68,7 @@ def test_kills_of_engine_and_standby_lose_double_and_forget_nothing(tmp_path: Pa
 
 @pytest.mark.faults
 @pytest.mark.timeout(900)
+@pytest.mark.promise("all-faults")
 def test_faults_with_routing_lose_and_double_nothing_that_devices_publish(tmp_path: Path) -> None:
     """50 devices that subscribe, unsubscribe, and publish to each other."""
     kinds = frozenset({Kind.KILL, Kind.FREEZE, Kind.FREEZE_AND_KILL})

@@ -38,6 +38,7 @@ def test_a_run_in_which_only_the_slow_one_loses_has_no_failure() -> None:
         ({"is_progressing": True}, "catches up"),
     ],
 )
+@pytest.mark.promise("slow-reader")
 def test_each_planted_failure_is_found(change: dict[str, Any], word: str) -> None:
     (found,) = failures(replace(GOOD, **change))
     assert word in found

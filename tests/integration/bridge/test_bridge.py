@@ -422,6 +422,7 @@ def test_a_device_that_went_to_a_gateway_is_let_go_until_its_birth() -> None:
         assert bridge.kafka.of("d1", ConnectionLost) == []
 
 
+@pytest.mark.promise("another-build")
 def test_repeated_commands_of_another_build_connect_the_device_anew() -> None:
     with running_bridge() as bridge:
         first = birth(bridge)

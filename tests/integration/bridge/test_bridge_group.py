@@ -98,6 +98,7 @@ def lacked(kafka: SharedKafka, settings: BridgeSettings) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("members", ["dynamic", "static"])
+@pytest.mark.promise("bridge-without-broker")
 async def test_a_bridge_without_its_broker_lets_no_device_starve(kafka: SharedKafka, members: str) -> None:
     settings = settings_for(kafka, f"bridge-group-{members}")
     assert {partition_of(device.encode(), PARTITIONS) for device in DEVICES} == set(range(PARTITIONS))

@@ -52,6 +52,7 @@ def kill_an_executor(cluster: SparkCluster) -> None:
     )
 
 
+@pytest.mark.promise("executor-dies")
 def test_sessions_survive_the_death_of_an_executor(cluster: SparkCluster, tmp_path: Path) -> None:
     with UpProcess(tmp_path / "data", *options({"engine.master": cluster.url})) as up:
         seen: Counter[bytes] = Counter()

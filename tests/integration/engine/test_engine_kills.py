@@ -68,6 +68,7 @@ async def running(*jobs: Callable[[asyncio.Event], Awaitable[None]]) -> AsyncIte
 
 
 @pytest.mark.timeout(1800)
+@pytest.mark.promise("to-device-qos-1", "to-device-qos-2", "direct-order")
 def test_a_killed_engine_loses_nothing_and_doubles_nothing_at_qos_2(tmp_path: Path) -> None:
     asyncio.run(_scenario(tmp_path))
 

@@ -77,6 +77,7 @@ def batches(data_dir: Path) -> list[BatchProgress]:
     return [msgspec.json.decode(line, type=BatchProgress) for line in lines if line.endswith(b"\n")]
 
 
+@pytest.mark.promise("backlog-bytes")
 def test_a_gibibyte_waits_for_the_engine(kafka: SharedKafka, tmp_path: Path) -> None:
     settings = {
         "engine": {"data_dir": str(tmp_path), "max_bytes_per_trigger": BOUND_BYTES},

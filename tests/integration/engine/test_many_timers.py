@@ -74,6 +74,7 @@ def latencies_s(bootstrap_servers: str, sent: list[int]) -> list[float]:
     return [(arrived[sent_ms] - sent_ms) / 1_000 for sent_ms in sent]
 
 
+@pytest.mark.promise("many-timers")
 def test_an_engine_works_off_what_fell_due_while_it_was_away(kafka: SharedKafka, tmp_path: Path) -> None:
     configuration = {
         "engine": {"data_dir": str(tmp_path)},

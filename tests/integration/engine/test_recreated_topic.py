@@ -118,6 +118,7 @@ def payloads(device: PahoDevice) -> list[bytes]:
     return [message.payload for message in device.messages]
 
 
+@pytest.mark.promise("recreated-topic")
 def test_sessions_go_on_after_the_messages_topic_was_recreated(kafka: SharedKafka, tmp_path: Path) -> None:
     (written,) = re.findall(r"^inflight (engine .*)$", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
     site = Site(kafka, tmp_path)

@@ -22,6 +22,7 @@ def inflight(*arguments: str) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
 
 
+@pytest.mark.promise("repeated-ends")
 def test_an_engine_that_dies_of_a_record_each_time_names_it(kafka: SharedKafka, tmp_path: Path) -> None:
     options = ["--data-dir", str(tmp_path)]
     for setting in (

@@ -133,6 +133,7 @@ def outcomes(records: list[ReadRecord]) -> Counter[tuple[str, str]]:
     return Counter((receipt.message_id, receipt.outcome.value) for receipt in found.values())
 
 
+@pytest.mark.promise("broker-dies")
 def test_a_broker_and_a_worker_are_killed_while_messages_flow(tmp_path: Path, jars: Jars) -> None:
     account = Account()
     with running(tmp_path, jars) as cluster:

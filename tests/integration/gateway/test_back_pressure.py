@@ -2,6 +2,8 @@
 
 import contextlib
 
+import pytest
+
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
@@ -23,6 +25,7 @@ def send_until_nobody_reads(device: RawClient, data: bytes) -> int:
     return sent
 
 
+@pytest.mark.promise("more-than-kafka-confirms")
 def test_all_devices_together_hold_no_more_than_the_gateway_may() -> None:
     limits = DeviceLimits(max_total_unconfirmed_appends=100)
     with running_gateway(GatewaySettings(device_limits=limits)) as gateway, contextlib.ExitStack() as sockets:

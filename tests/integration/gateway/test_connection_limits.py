@@ -61,6 +61,7 @@ def test_an_address_behind_a_proxy_has_its_own_limit() -> None:
 
 
 @pytest.mark.parametrize("tls", [False, True])
+@pytest.mark.promise("connect-floods")
 def test_sockets_that_say_nothing_keep_nobody_out(tls: bool, tmp_path: Path) -> None:
     authority = Authority(tmp_path / "authority")
     settings = GatewaySettings(
@@ -115,6 +116,7 @@ def left_out(lines: list[EventDict]) -> int:
     return sum(line["count"] for line in said(lines, "more_connects_too_late"))
 
 
+@pytest.mark.promise("connect-given-up")
 def test_a_flood_of_connects_whose_devices_have_gone_does_not_fill_the_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sinks.log_throttle._WINDOW_S", 1.0)
     with capture_logs() as lines, running_gateway() as gateway:
@@ -129,6 +131,7 @@ def test_a_flood_of_connects_whose_devices_have_gone_does_not_fill_the_log(monke
     assert all(line["gone"] for line in late)
 
 
+@pytest.mark.promise("connect-given-up")
 def test_connects_wait_for_a_silent_engine_and_those_that_left_are_dropped() -> None:
     with running_gateway(limited(max_unanswered_connects=1)) as gateway:
         gateway.kafka.accepting.fields = None
@@ -163,6 +166,7 @@ def test_when_too_many_wait_the_others_are_told_to_come_later() -> None:
         assert gateway.counters.limits_reached == {"max_waiting_connects": 1}
 
 
+@pytest.mark.promise("connect-floods")
 def test_devices_that_come_back_together_get_in_at_the_rate() -> None:
     with running_gateway(limited(max_connect_rate=100)) as gateway, contextlib.ExitStack() as open_sockets:
         there = open_sockets.enter_context(gateway.socket())

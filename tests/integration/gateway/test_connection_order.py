@@ -60,6 +60,7 @@ def connack(gateway: GatewayProcess, client_id: str) -> tuple[RawClient, bytes]:
     return device, device.packet()
 
 
+@pytest.mark.promise("gateway-clocks")
 def test_no_clock_of_a_gateway_doubles_or_loses_anything(kafka: SharedKafka, tmp_path: Path) -> None:
     """[MQTT-4.3.3-10] From a gateway that is an hour ahead to one that is right, which is then stepped back a day."""
     once = publish("up", b"once", first_byte=0x34, packet_id=7)
@@ -113,6 +114,7 @@ def test_where_kafka_says_the_time_a_wrong_clock_makes_no_difference(kafka: Shar
 
 
 @pytest.mark.parametrize("device_stays", [False, True], ids=["it has closed its socket", "nobody has told the gateway"])
+@pytest.mark.promise("late-connect")
 def test_a_connect_that_waited_in_a_frozen_gateway_does_not_win(
     settings: GatewaySettings, engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess], device_stays: bool
 ) -> None:
@@ -160,6 +162,7 @@ def test_a_connect_that_was_read_before_the_freeze_is_older(
         device.socket.close()
 
 
+@pytest.mark.promise("handed-on-by-frozen-gateway")
 def test_a_publication_that_waited_in_a_frozen_gateway_is_handed_on_once(
     engine: SessionsOnKafka, gateways: tuple[GatewayProcess, GatewayProcess]
 ) -> None:

@@ -26,6 +26,7 @@ def is_an_end(record: Record) -> bool:
     return record.topic.endswith("events") and b"stopping" in record.value
 
 
+@pytest.mark.promise("gateway-stop")
 def test_a_device_is_let_go_when_kafka_has_what_it_said_and_its_end() -> None:
     with running_gateway() as gateway:
         going = device(gateway, "going")

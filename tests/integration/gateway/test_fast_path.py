@@ -137,6 +137,7 @@ def await_shared(first: GatewayUnderTest, second: GatewayUnderTest) -> None:
     wait_until(lambda: [each.counters.partitions_owned for each in (first, second)] == [2, 2], "each has its partitions")
 
 
+@pytest.mark.promise("engine-stands-still")
 def test_a_gateway_offers_what_it_reads_to_the_one_that_has_the_device(settings: GatewaySettings) -> None:
     """Each of two gateways has a client in every partition of messages, so the other gateway's router reads some of them."""
     clients = [f"d{number}" for number in range(8)]

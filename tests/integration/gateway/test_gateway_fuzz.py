@@ -110,6 +110,7 @@ async def good_device(
     "count", [FEW, pytest.param(MORE, marks=pytest.mark.servers), pytest.param(MANY, marks=pytest.mark.faults)]
 )
 @pytest.mark.parametrize("make", [random_bytes, nearly_right])
+@pytest.mark.promise("any-bytes-on-a-socket")
 def test_strangers_are_answered_or_closed_and_a_good_device_loses_nothing(
     make: Callable[[random.Random], bytes], count: int, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -110,6 +110,7 @@ def message(packet_id: int) -> dict[str, Any]:
     return {"packet_id": packet_id, "topic": "t", "payload": b"p", "qos": QoS(1)}
 
 
+@pytest.mark.promise("from-device-qos-1")
 def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(settings: GatewaySettings) -> None:
     with Engine(settings) as engine, running(settings) as gateway, accepted(gateway, "d1") as device:
         device.send(publish("up/1", b"one", first_byte=0x32, packet_id=1, v5=b""))
@@ -127,6 +128,7 @@ def test_everything_that_a_device_says_is_in_the_log_before_it_is_answered(setti
     assert dict(record.headers)["mqtt-topic"] == b"up/1"
 
 
+@pytest.mark.promise("engine-stands-still")
 def test_a_device_with_a_clean_start_is_served_without_an_engine(settings: GatewaySettings) -> None:
     """Its records are in the log, where sessions read them behind its CONNECT. Its session ends with its connection, so QoS 2
     waits for nothing either."""
@@ -163,6 +165,7 @@ def with_routing(settings: GatewaySettings) -> GatewaySettings:
     return replace(settings, leases_topic=leases, routing=routing, session=replace(settings.session, routing=True))
 
 
+@pytest.mark.promise("new-session")
 def test_what_a_new_client_subscribes_to_reaches_it_without_an_engine(settings: GatewaySettings) -> None:
     """The first message, and those behind it; the session adopts them when there is an engine."""
     settings, counters = with_routing(settings), MatcherCounters()
@@ -324,6 +327,7 @@ def test_a_broker_that_is_away_costs_only_the_connections_that_wrote(
 
 
 @pytest.mark.faults
+@pytest.mark.promise("gateway-frozen")
 def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices(
     mortal_broker: EmbeddedKafka, settings: GatewaySettings
 ) -> None:
@@ -349,6 +353,7 @@ def test_a_gateway_that_is_cut_off_from_kafka_closes_its_idle_devices(
     assert gateway.counters.leases_lost >= 1
 
 
+@pytest.mark.promise("added-partitions")
 def test_a_gateway_stops_when_a_topic_gets_more_partitions(settings: GatewaySettings, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(topic_partitions, "_WATCH_INTERVAL_S", 0.2)
     expected = f"{settings.events_topic} has 6 partitions now, and had 4 when this process started"

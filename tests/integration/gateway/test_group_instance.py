@@ -49,6 +49,7 @@ def topics(kafka: SharedKafka, prefix: str) -> None:
     )
 
 
+@pytest.mark.promise("group-instance-id")
 def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: SharedKafka, tmp_path: Path) -> None:
     topics(kafka, "twice")
     with gateway(kafka, "twice", tmp_path, "first") as first:
@@ -62,6 +63,7 @@ def test_a_gateway_does_not_start_under_the_name_of_one_that_runs(kafka: SharedK
 
 
 @pytest.mark.faults
+@pytest.mark.promise("group-instance-id")
 def test_a_frozen_gateway_that_was_replaced_stops_and_does_not_come_back(kafka: SharedKafka, tmp_path: Path) -> None:
     topics(kafka, "replaced")
     with gateway(kafka, "replaced", tmp_path, "first") as first, connected_to(first) as device, ExitStack() as replacing:

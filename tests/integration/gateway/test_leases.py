@@ -85,6 +85,7 @@ def await_end(up: UpProcess, client_id: str) -> None:
     assert wills(up, client_id) == [f"{client_id} is gone".encode()]
 
 
+@pytest.mark.promise("gateway-dies")
 def test_a_killed_gateway_takes_nobodys_session_along(up: UpProcess) -> None:
     """[MQTT-3.1.2-8] [MQTT-4.1.0-2] Nothing is addressed to the device: nobody would ever miss it."""
     with idle_device(up, "idle") as device:
@@ -99,6 +100,7 @@ def test_a_killed_gateway_takes_nobodys_session_along(up: UpProcess) -> None:
     assert reason in LOST
 
 
+@pytest.mark.promise("gateway-frozen")
 def test_a_frozen_gateway_finds_its_connections_ended_and_closes_them(up: UpProcess) -> None:
     """[MQTT-3.1.2-8] The device stayed connected, and its gateway assumes so until it reads the clock."""
     wait_until(lambda: _connects(up), "the gateway is back")
@@ -110,6 +112,7 @@ def test_a_frozen_gateway_finds_its_connections_ended_and_closes_them(up: UpProc
         wait_until(lambda: _connects(up, LEASE_S * 2), "a connection under another lease lives")
 
 
+@pytest.mark.promise("gateway-dies")
 def test_a_killed_bridge_takes_its_devices_offline(up: UpProcess, tmp_path: Path) -> None:
     """The only one: nobody else of its kind could say so."""
     with running_loop() as loop:

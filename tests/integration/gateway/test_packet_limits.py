@@ -2,6 +2,8 @@
 
 import time
 
+import pytest
+
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.settings import GatewaySettings
 from tests.integration.gateway.gateway_fakes import running_gateway
@@ -9,6 +11,7 @@ from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text
 
 
+@pytest.mark.promise("device-rate")
 def test_a_flood_is_read_at_its_rate_and_others_are_answered_meanwhile() -> None:
     limits = DeviceLimits(max_packet_rate=500)
     with running_gateway(GatewaySettings(device_limits=limits)) as gateway, gateway.socket() as flood, gateway.socket() as good:

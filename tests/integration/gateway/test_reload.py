@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from inflight.cli.options import watch_configuration
 from sinks.mqtt.access.password_file import HASHER, write_password_file
 from streaming.config.settings import gateway_settings
@@ -42,6 +44,7 @@ def may_publish(device: RawClient, topic: str) -> bool:
     return device.packet()[4:5] != b"\x87"
 
 
+@pytest.mark.promise("gateway-reload")
 def test_a_new_rule_holds_for_new_connections_and_nobody_is_dropped(tmp_path: Path) -> None:
     running = Running(tmp_path / "inflight.toml")
     with running.context as gateway, gateway.socket() as old:
@@ -73,6 +76,7 @@ def test_after_a_change_of_session_settings_the_engine_has_the_first_word(tmp_pa
         wait_until(lambda: not answers_at_once(), "the engine is waited for")
 
 
+@pytest.mark.promise("gateway-reload")
 def test_a_wrong_file_changes_nothing_and_sighup_reads_a_mended_one(tmp_path: Path) -> None:
     users = tmp_path / "users"
     running = Running(tmp_path / "inflight.toml")

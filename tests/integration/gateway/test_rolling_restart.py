@@ -47,6 +47,7 @@ def site(tmp_path_factory: pytest.TempPathFactory, jars: Jars) -> Iterator[Site]
 
 
 @pytest.mark.parametrize("named", [True, False], ids=["with group_instance_id", "without"])
+@pytest.mark.promise("gateway-stop")
 def test_a_rolling_restart_of_two_gateways(site: Site, named: bool) -> None:
     settings = [[f"gateway.group_instance_id=gateway-{name}"] if named else [] for name in "ab"]
     with site.gateways(*settings) as gateways, LogReader(site.bootstrap_servers) as reader:

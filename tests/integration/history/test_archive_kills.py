@@ -70,6 +70,7 @@ class Traffic(threading.Thread):
         self._producer.close(timeout=10)
 
 
+@pytest.mark.promise("undelivered", "archive-once")
 def test_every_message_ends_once_and_is_archived_once_over_kills(tmp_path: Path) -> None:
     dice = random.Random(SEED)
     configuration = tmp_path / "kills.toml"

@@ -193,6 +193,7 @@ def test_promtool_takes_the_rules() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.promise("alert-fires")
 @pytest.mark.interop
 @pytest.mark.parametrize("alert", CASES)
 def test_an_alert_fires_when_it_should_and_is_silent_when_all_is_well(alert: str, tmp_path: Path) -> None:

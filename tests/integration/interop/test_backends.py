@@ -74,6 +74,7 @@ def test_the_example_of_a_backend_in_javascript_runs(up: UpProcess) -> None:
     check(up, "js", ["node", EXAMPLES / "backend.mjs"])
 
 
+@pytest.mark.promise("other-partitioner")
 def test_the_example_of_a_backend_in_java_runs(up: UpProcess) -> None:
     check(up, "java", ["java", "-cp", kafka_classpath(ensure_jars()), EXAMPLES / "Backend.java"])
 

@@ -123,6 +123,7 @@ def in_the_log(kafka: KafkaOnTwoDisks, partition: int) -> list[int]:
     return values
 
 
+@pytest.mark.promise("partition-without-leader")
 def test_partitions_without_a_leader_fail_alone(tmp_path: Path) -> None:
     with KafkaOnTwoDisks(tmp_path, jars=ensure_jars(progress=False)) as kafka:
         create_topics(kafka.bootstrap_servers, TOPIC, partitions=PARTITIONS)

@@ -15,6 +15,7 @@ from tests.support.waiting import wait_until
 from tests.unit.inflight.status.test_findings import kafka as measured
 
 
+@pytest.mark.promise("open-transaction")
 def test_an_open_transaction_is_backlog_and_is_named(kafka: SharedKafka, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("inflight.status.findings._LONG_TRANSACTION_S", 0.0)
     prefix = "open-transaction"

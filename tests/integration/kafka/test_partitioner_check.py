@@ -20,6 +20,7 @@ _numbers = itertools.count(1)
 CLIENTS = [f"pump-{number}" for number in range(40)]
 
 
+@pytest.mark.promise("other-partitioner")
 @pytest.mark.parametrize(
     ("partitioner", "is_right"),
     [

@@ -158,6 +158,7 @@ def check(load: Load, broker: EmbeddedKafka, settings: ProducerSettings) -> Coun
 
 
 @pytest.mark.faults
+@pytest.mark.promise("backend-to-engine")
 def test_every_send_is_confirmed_once_or_raised_while_kafka_is_stopped(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     with producer(broker, settings, attempt_timeout_ms=4_000, max_pending_messages=500) as sender:
         load = Load(sender)
@@ -175,6 +176,7 @@ def test_every_send_is_confirmed_once_or_raised_while_kafka_is_stopped(broker: E
 
 
 @pytest.mark.faults
+@pytest.mark.promise("backend-to-engine")
 def test_every_send_is_confirmed_once_or_raised_while_kafka_is_frozen(broker: EmbeddedKafka, settings: ProducerSettings) -> None:
     """The answers that the frozen broker owes come after the producer has given up: exactly the case that makes duplicates."""
     with producer(broker, settings, attempt_timeout_ms=1_000, max_pending_messages=500) as sender:
@@ -285,6 +287,7 @@ def test_a_throttled_client_aborts_the_transaction_at_once(broker: EmbeddedKafka
 
 
 @pytest.mark.faults
+@pytest.mark.promise("refused-record")
 def test_a_record_that_only_the_broker_can_refuse_does_not_harm_the_others(
     broker: EmbeddedKafka, settings: ProducerSettings
 ) -> None:

@@ -159,6 +159,7 @@ async def test_a_gateway_begins_anew_with_a_recreated_commands_topic(kafka: Shar
         await tail.close(30)
 
 
+@pytest.mark.promise("recreated-topic")
 def test_a_matcher_routes_recreated_topics_whole_and_once(kafka: SharedKafka) -> None:
     topics = RoutedTopics(kafka.bootstrap_servers, "recreated-sources")
     settings = topics.settings

@@ -34,6 +34,7 @@ def move_leader(admin: KafkaAdminClient) -> None:
     wait_until(lambda: leader() == wanted, "the partition has moved")
 
 
+@pytest.mark.promise("leader-moves")
 def test_records_are_measured_after_the_leader_has_changed(tmp_path: Path, jars: Jars) -> None:
     with KafkaCluster(tmp_path, jars=jars) as kafka:
         servers = kafka.bootstrap_servers

@@ -53,6 +53,7 @@ def numbers_by_publisher(copies: list[Copy]) -> dict[tuple[str, str], list[int]]
     return found
 
 
+@pytest.mark.promise("subscribe-before-match")
 def test_a_publication_after_a_suback_is_never_missed(topics: RoutedTopics) -> None:
     """The gateway answers a SUBSCRIBE when the list is confirmed, so a confirmed list has to match whatever is appended then."""
     rounds = 300
@@ -85,6 +86,7 @@ def test_of_copies_of_a_publication_the_first_one_is_routed(topics: RoutedTopics
         assert second.counters.publications_copied == 1
 
 
+@pytest.mark.promise("unsuback")
 def test_nobody_gets_what_was_published_after_an_unsubscribe(topics: RoutedTopics) -> None:
     with matching(topics):
         for number in range(50):
@@ -94,6 +96,7 @@ def test_nobody_gets_what_was_published_after_an_unsubscribe(topics: RoutedTopic
         assert [copy.value for copy in topics.copies(at_least=1)] == [b"the last"]
 
 
+@pytest.mark.promise("routed-once", "matcher-dies")
 def test_a_killed_matcher_is_continued_with_the_same_marks(topics: RoutedTopics) -> None:
     for client_id in ("c1", "c2"):
         topics.subscribe(client_id, "t")
@@ -124,6 +127,7 @@ def identity(copy: Copy) -> tuple[str, int, int]:
     return copy.client_id, copy.routing.source, copy.routing.mark
 
 
+@pytest.mark.promise("routed-order")
 def test_partitions_move_without_a_missing_publication(topics: RoutedTopics) -> None:
     topics.subscribe("client", "t")
     sent = 0

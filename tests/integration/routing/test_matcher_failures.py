@@ -28,6 +28,7 @@ def broker(jars: Jars, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emb
         yield running
 
 
+@pytest.mark.promise("matcher-dies")
 def test_a_broker_that_stands_still_costs_time_and_no_publication(broker: EmbeddedKafka) -> None:
     topics = RoutedTopics(broker.bootstrap_servers, "still")
     matcher = KafkaMatcher(topics.settings, replace(topics.host, append_timeout_ms=TIMEOUT_MS))

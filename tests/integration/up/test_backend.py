@@ -57,6 +57,7 @@ def publish(client: paho.Client, topic: str, *payloads: bytes) -> None:
         client.publish(topic, payload, qos=1).wait_for_publish(DEADLINE_S)
 
 
+@pytest.mark.promise("deliveries")
 def test_a_delivery_has_the_outcome_and_is_found_again_by_id(up: SharedUp) -> None:
     with Producer(up.kafka) as producer, device(up, "awaited", "cmd"):
         delivery = producer.deliver("awaited", "cmd", b"now", qos=2)
@@ -87,6 +88,7 @@ def test_an_async_producer_awaits_outcomes_and_responses(up: SharedUp) -> None:
         asyncio.run(main())
 
 
+@pytest.mark.promise("deliveries")
 def test_a_group_goes_on_after_what_its_loop_has_handled(up: SharedUp) -> None:
     with device(up, "grouped", "none") as client:
         publish(client, "grouped/a", b"1", b"2")

@@ -24,6 +24,7 @@ IDS = {f"firmware-7/{client_id}" for client_id in CLIENTS}
 
 
 @pytest.mark.servers
+@pytest.mark.promise("campaigns")
 def test_a_campaign_that_is_killed_goes_on_and_sends_once(up: SharedUp, tmp_path: Path) -> None:
     text = PAGE.read_text(encoding="utf-8")
     (campaign,) = re.findall(r"^```toml\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)

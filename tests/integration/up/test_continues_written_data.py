@@ -70,6 +70,7 @@ def continued(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 newest_only = pytest.mark.parametrize("continued", [pytest.param(NEWEST, marks=killed)], indirect=True)
 
 
+@pytest.mark.promise("older-data")
 def test_what_was_not_acknowledged_comes_again_under_its_packet_id(continued: Continued) -> None:
     with continued.device("unanswered") as device:
         received = [device.receive(), device.receive()]

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.integration
 
 
 @pytest.mark.servers
+@pytest.mark.promise("examples")
 def test_the_example_of_retained_and_shared_runs(up: SharedUp) -> None:
     host, port = up.mqtt
     command = [sys.executable, EXAMPLES / "retained_and_shared.py", host, str(port)]

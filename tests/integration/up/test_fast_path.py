@@ -179,6 +179,7 @@ def arrives_within(device: PahoSubscriber, count: int, within_s: float) -> bool:
 
 @pytest.mark.faults
 @pytest.mark.timeout(240 + 3 * AWAY_S)
+@pytest.mark.promise("engine-stands-still")
 def test_devices_that_are_online_go_on_receiving_while_the_engine_is_away(tmp_path: Path) -> None:
     """The engine is frozen and then continues. Every message has one final receipt, and no message came twice.
 

@@ -87,6 +87,7 @@ def said(capfd: pytest.CaptureFixture[str]) -> Callable[[], str]:
     [("kafka/data", "Kafka"), ("checkpoint", "the engine"), ("", "(Kafka|the engine)")],
     ids=["the broker's disk", "the disk of the checkpoint", "the only disk"],
 )
+@pytest.mark.promise("full-disk")
 def test_a_full_disk_is_named_and_everything_goes_on_when_there_is_room(
     place: str, dies: str, tmp_path: Path, said: Callable[[], str]
 ) -> None:

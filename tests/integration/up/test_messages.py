@@ -203,6 +203,7 @@ def test_one_unreleased_publication_too_many_ends_the_connection(up: SharedUp, b
 
 
 @pytest.mark.parametrize("name", ["many", "narrow-4"])
+@pytest.mark.promise("max-awaiting-rel")
 def test_paho_with_mqtt_3_1_1_finishes_500_publications_at_once(up: SharedUp, backend: Backend, name: str) -> None:
     """Every PUBLISH is on the wire before the first PUBREL, by default and with a `max_awaiting_rel` of 2."""
     with PahoDevice(up, name, paho.MQTTv311, max_inflight=1_000) as device:

@@ -43,6 +43,7 @@ class Changes:
         return next(change for change in self._changes if change.client_id in client_ids)
 
 
+@pytest.mark.promise("presence")
 def test_a_backend_sees_connections_takeovers_and_ends(up: SharedUp, changes: Changes) -> None:
     began_ms = time.time_ns() // 1_000_000
     with WireDevice(up.mqtt, KEPT, 5, expiry_s=600):

@@ -14,6 +14,7 @@ from tests.integration.up.wire_device import Backend, WireDevice
 pytestmark = pytest.mark.faults
 
 
+@pytest.mark.promise("operator-request")
 def test_only_sessions_of_absent_clients_are_purged_with_outcomes(up: SharedUp) -> None:
     with Backend(up.kafka) as backend, WireDevice(up.mqtt, "purged-here", 5) as here:
         for name in ("purged-away", "kept-away"):

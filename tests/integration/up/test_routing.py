@@ -31,6 +31,7 @@ def test_what_a_device_publishes_reaches_a_subscriber_once(up: SharedUp, level: 
         assert {message.retain for message in subscriber.messages} == {False}
 
 
+@pytest.mark.promise("subscribe-before-match")
 def test_no_publication_after_suback_is_missed(up: SharedUp) -> None:
     """[MQTT-3.8.4-1]: the subscriber is another client at each turn, so each subscription is new."""
     with PahoSubscriber(up.mqtt, "suback-pub") as publisher:
@@ -137,6 +138,7 @@ def test_an_unsubscribed_filter_brings_nothing_more(up: SharedUp, level: int) ->
 
 
 @both_versions
+@pytest.mark.promise("retained")
 def test_a_retained_message_comes_with_each_new_subscription(up: SharedUp, level: int) -> None:
     """[MQTT-3.3.1-5] [MQTT-3.3.1-6] [MQTT-3.3.1-7] [MQTT-3.3.1-9]"""
     name = f"kept-{level}"
@@ -173,6 +175,7 @@ def test_options_of_a_subscription_hold(up: SharedUp) -> None:
         other.publish("options/a", b"", retain=True)
 
 
+@pytest.mark.promise("shared-subscription")
 def test_one_member_of_a_shared_subscription_gets_each_message(up: SharedUp) -> None:
     """[MQTT-4.8.2-4]"""
     with (

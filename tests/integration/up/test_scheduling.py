@@ -72,6 +72,7 @@ def test_the_program_of_the_page_runs_as_written(up: SharedUp, backend: Backend)
         assert device.receive_payloads(2) == [b"daily", b"21"]
 
 
+@pytest.mark.promise("scheduling")
 def test_a_device_that_comes_back_gets_no_more_than_its_rate(up: SharedUp, backend: Backend) -> None:
     """A profile of conftest.py allows two messages a second."""
     with WireDevice(up.mqtt, "paced-1", 4):

@@ -48,6 +48,7 @@ def echoing_device(up: SharedUp, client_id: str) -> Iterator[None]:
         client.loop_stop()
 
 
+@pytest.mark.promise("tracing")
 def test_a_trace_reaches_the_device_and_comes_back_with_its_spans(
     up: SharedUp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -26,6 +26,7 @@ def partitioner_findings(up: UpProcess) -> list[str]:
     return [str(finding) for finding in status_of(up)["findings"] if "another partition" in str(finding)]
 
 
+@pytest.mark.promise("other-partitioner")
 def test_status_says_that_a_backend_has_a_wrong_partitioner(tmp_path: Path) -> None:
     with UpProcess(tmp_path / "data") as up:
 

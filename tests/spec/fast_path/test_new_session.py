@@ -32,6 +32,7 @@ def route(s: Scenario, name: str, at_offset: int) -> Scenario:
     return s.route(name, mark=at_offset, entry=(1, 1), at=at(at_offset))
 
 
+@pytest.mark.promise("new-session")
 def test_the_first_message_is_adopted_without_a_grant() -> None:
     s = sent(begun(), "a", Y, at_offset=5, previous=-1).puback(Y)
     route(s, "a", 5)

@@ -1,5 +1,7 @@
 """docs/guides/scheduling.md: what was not sent is taken back."""
 
+import pytest
+
 from state.commands import RecordTransition
 from state.model import Outcome
 from tests.scenarios.scenario import Scenario
@@ -12,6 +14,7 @@ def refusals(s: Scenario) -> list[tuple[str | None, str]]:
     return [(row.message_id, row.detail) for row in rows if row.transition.value == "cancel_refused"]
 
 
+@pytest.mark.promise("scheduling")
 def test_a_message_in_the_queue_is_taken_back() -> None:
     s = Scenario().submit("a", "b").cancel("a")
     assert (s.queued, s.outcomes, s.dead_letters) == (["b"], {"a": Outcome.CANCELLED}, [])

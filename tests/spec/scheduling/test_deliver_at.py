@@ -19,6 +19,7 @@ def scheduled(s: Scenario) -> list[str]:
     return [waiting.message_id for waiting in s.session.outbound.scheduled]
 
 
+@pytest.mark.promise("scheduling")
 def test_a_message_is_sent_when_it_is_due_and_not_before() -> None:
     s = Scenario().connect().submit("later", headers=due(10)).submit("now")
     assert s.sees() == ["CONNACK", "PUBLISH 1 now"]

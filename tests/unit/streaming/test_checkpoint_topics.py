@@ -85,6 +85,7 @@ def test_the_topics_that_a_checkpoint_has_read_fit_it(bounds: dict[str, Offsets]
     check(checkpoint())
 
 
+@pytest.mark.promise("recreated-topic")
 def test_a_topic_that_was_made_anew_is_named_with_its_offsets(bounds: dict[str, Offsets]) -> None:
     bounds["ends"] = {"e": {0: 7}, "m": {0: 250, 1: 250}}  # more than was read: only the id tells
     said = refusal(checkpoint(), report(IDS | {"m": "another"}))
@@ -122,6 +123,7 @@ def test_an_end_before_what_was_read_stops_the_start(bounds: dict[str, Offsets],
 
 
 @pytest.mark.parametrize(("committed", "first"), [(True, 6), (False, 5)])
+@pytest.mark.promise("restored-checkpoint")
 def test_a_start_without_records_that_were_not_read_is_refused(bounds: dict[str, Offsets], committed: bool, first: int) -> None:
     bounds.update(beginnings={"m": {0: 9, 1: 3}}, ends={"e": {0: 9}, "m": {0: 9, 1: 9}})
     with pytest.raises(RecordsGone, match=rf"(?s)has not read:\n  m-0 from {first} to 9\n.*gone for the sessions.*Do this\.$"):

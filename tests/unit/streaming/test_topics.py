@@ -100,6 +100,7 @@ REASONS = {
 
 
 @pytest.mark.parametrize("topic", PLANS)
+@pytest.mark.promise("clocks-off", "backend-clock")
 def test_every_topic_gets_the_brokers_time_and_says_why(topic: str) -> None:
     plan = PLANS[topic]
     assert plan.configs["message.timestamp.type"] == "LogAppendTime"

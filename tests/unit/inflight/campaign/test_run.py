@@ -126,6 +126,7 @@ def test_each_client_gets_the_message_once_at_the_rate() -> None:
 
 
 @pytest.mark.parametrize("kill_in", range(1, 6))
+@pytest.mark.promise("campaigns")
 def test_a_killed_campaign_goes_on_without_sending_twice(kill_in: int) -> None:
     world = World()
     world.kill_in = kill_in

@@ -31,6 +31,7 @@ def run(stderr: Path, *, json: bool) -> str:
 
 @processes
 @pytest.mark.parametrize("json", [False, True])
+@pytest.mark.promise("full-disk")
 def test_a_log_on_a_full_disk_stops_no_process(json: bool) -> None:
     assert run(Path("/dev/full"), json=json) == "goes on\n"
 

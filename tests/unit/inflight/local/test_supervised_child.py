@@ -40,6 +40,7 @@ def start(children: list["subprocess.Popen[bytes]"], code: str) -> int:
     return children[-1].pid
 
 
+@pytest.mark.promise("slow-first-micro-batch")
 def test_a_working_child_is_not_killed_during_a_long_start(children: list["subprocess.Popen[bytes]"]) -> None:
     # The work is done by a child of the child, as by the engine's JVM.
     pid = start(children, "import subprocess, sys; subprocess.run([sys.executable, '-c', 'while True: pass'])")

@@ -22,6 +22,7 @@ def gone(connection_id: int) -> ClearPresence:
     return ClearPresence(connection_id=connection_id, since_ms=9, reason="expired")
 
 
+@pytest.mark.promise("presence")
 def test_a_client_is_online_then_offline_then_gone() -> None:
     table = PresenceTable()
     online = apply(table, status(7, online=True))

@@ -26,6 +26,7 @@ def deliveries(most: int = 10) -> Deliveries:
     return Deliveries("inflight.receipts", "nowhere:1", {}, most=most)
 
 
+@pytest.mark.promise("deliveries")
 def test_the_receipt_of_this_client_and_message_ends_a_delivery() -> None:
     awaited = deliveries()
     one, other = awaited.expect("lamp", "m"), awaited.expect("lamp-2", "m")

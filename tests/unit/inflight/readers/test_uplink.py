@@ -63,6 +63,7 @@ def test_a_reader_without_kafka_says_once_where_it_looked(
     assert "goes on trying" in said
 
 
+@pytest.mark.promise("deliveries")
 def test_an_offset_is_stored_when_the_body_has_ended(log: KafkaLog) -> None:
     log.records = [publication(b"1"), publication(b"2"), publication(b"3")]
     stored = []

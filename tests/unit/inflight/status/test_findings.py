@@ -303,6 +303,7 @@ def test_nothing_is_wrong_with_what_is_well() -> None:
         (sessions(worst=(client(900), client(10))), Severity.WARNING, "queues of 1 clients or more", "max_mqueue_len = 1000"),
     ],
 )
+@pytest.mark.promise("open-transaction")
 def test_what_is_wrong_is_named_with_what_to_do(seen: Measurements, severity: Severity, what: str, action: str) -> None:
     (found,) = findings(seen)
     assert found.severity is severity

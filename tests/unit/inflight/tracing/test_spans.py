@@ -24,6 +24,7 @@ def changed(**fields: object) -> Receipt:
     return msgspec.structs.replace(RECEIPT, **fields)
 
 
+@pytest.mark.promise("tracing")
 def test_a_message_is_one_tree_below_the_span_of_the_backend() -> None:
     whole, queue, exchange = spans_of(RECEIPT)
     assert (whole.name, queue.name, exchange.name) == ("inflight deliver", "inflight queue", "inflight exchange")

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -116,6 +117,7 @@ def test_what_the_session_withdraws_is_not_sent_and_not_answered_for() -> None:
     assert device.events == []
 
 
+@pytest.mark.promise("no-publish-after-pubrel")
 def test_a_message_that_waits_is_dropped_when_the_session_releases_its_id() -> None:
     device = Device(quota=1)
     device.send(1)

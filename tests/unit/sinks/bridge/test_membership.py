@@ -1,6 +1,7 @@
 import asyncio
 from typing import cast
 
+import pytest
 from structlog.testing import capture_logs
 
 from sinks.bridge.membership import GroupMembership
@@ -44,6 +45,7 @@ async def test_a_bridge_that_never_had_its_broker_is_in_no_group() -> None:
     assert tail.calls == []
 
 
+@pytest.mark.promise("bridge-without-broker")
 async def test_it_leaves_once_for_each_outage_and_joins_again() -> None:
     tail = Tail()
     group = membership(tail)

@@ -30,6 +30,7 @@ def test_a_clock_that_is_about_right_is_only_measured(seconds: float) -> None:
 
 
 @pytest.mark.parametrize("seconds", [5.1, -5.1, 7_200.0, -864_000.0])
+@pytest.mark.promise("clocks-off")
 def test_a_clock_that_is_off_is_logged_once_an_hour(seconds: float) -> None:
     watched = Watched()
     for _ in range(3):

@@ -19,6 +19,7 @@ N, R, O = CommandStatus.NEW, CommandStatus.REPEATED, CommandStatus.BUILD_MISMATC
         pytest.param("1 2 2", [N, N, R], id="0.1.0 and 0.1.0"),
     ],
 )
+@pytest.mark.promise("another-build")
 def test_the_order_of(commands: str, expected: list[CommandStatus]) -> None:
     order = CommandOrder()
     assert [order.status_of(int(command[0]), command[1:]) for command in commands.split()] == expected

@@ -141,6 +141,7 @@ def test_renewals_keep_the_lease_and_its_id_and_some_may_fail(holder: Holder) ->
     assert holder.ticks == len(holder.appended) == 31
 
 
+@pytest.mark.promise("gateway-frozen")
 def test_an_expired_lease_is_reported_once_and_never_holds_again(holder: Holder) -> None:
     first = holder.lease.lease_id
     holder.confirm()

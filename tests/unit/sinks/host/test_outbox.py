@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from sinks.host.outbox import FastPublish, Outbox
 from sinks.host.wire_table import WireAction
 from state.commands import SendPublish
@@ -126,6 +128,7 @@ class TestResends:
         assert wire.outbox.on_wire == 2
         assert wire.after(wire.outbox.acknowledged, 1) == [3]
 
+    @pytest.mark.promise("no-publish-after-pubrel")
     def test_no_publish_follows_a_pubrec(self) -> None:
         """[MQTT-4.3.3-6]: the session's timer was faster than the log."""
         wire = Wire(2)

@@ -471,6 +471,7 @@ async def started_quick() -> Appends:
     return Appends(log)
 
 
+@pytest.mark.promise("partition-without-leader")
 async def test_a_silent_partition_fails_alone_and_the_others_go_on_undisturbed(monkeypatch: pytest.MonkeyPatch) -> None:
     kafka = Kafka(monkeypatch)
     appends = await started_quick()

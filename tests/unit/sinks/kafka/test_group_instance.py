@@ -58,6 +58,7 @@ def look(monkeypatch: pytest.MonkeyPatch) -> Callable[[Admin], None]:
     return look
 
 
+@pytest.mark.promise("group-instance-id")
 def test_a_name_whose_stamp_changes_is_in_use(look: Callable[[Admin], None]) -> None:
     stamps = MemberStamps("a")
     with pytest.raises(GroupInstanceTaken, match=r"another process, at 10\.0\.0\.7, .* as 'a': stop that one"):

@@ -174,6 +174,7 @@ async def test_another_member_gets_a_partition_when_the_listener_has_given_it_up
 
 
 @pytest.mark.usefixtures("quick")
+@pytest.mark.promise("gateway-evicted")
 async def test_records_of_a_revoked_partition_are_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
     listener, reader = Listener(), tail_on(monkeypatch, Losing)
     reader.start(listener)
@@ -314,6 +315,7 @@ class Forgotten(Reading):
     ("consumer", "refusals", "done"),
     [(Reading, 0, [b"for nobody here"]), (Reading, 3, [b"for nobody here"]), (Forgotten, 10**9, [])],
 )
+@pytest.mark.promise("gateway-evicted")
 async def test_actions_that_need_membership_wait_for_a_commit(
     monkeypatch: pytest.MonkeyPatch, consumer: type[Consumer], refusals: int, done: list[bytes]
 ) -> None:

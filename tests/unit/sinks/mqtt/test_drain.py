@@ -29,6 +29,7 @@ def test_slices_are_of_equal_size_and_few_connections_need_no_time(count: int, w
     assert sizes(count, within_ms) == expected
 
 
+@pytest.mark.promise("gateway-stop")
 def test_every_connection_is_in_one_slice() -> None:
     connections = [object() for _ in range(1_234)]
     assert [each for part in slices(connections, within_ms=3_000) for each in part] == connections

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from itertools import product
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from paho.mqtt.matcher import MQTTMatcher
@@ -52,6 +53,7 @@ def test_a_list_replaces_the_former_one_as_a_whole() -> None:
     assert (entry.connection_id, entry.version, list(entry.subscriptions)) == (1, 1, ["x", "z/#"])
 
 
+@pytest.mark.promise("subscription-survives")
 def test_the_highest_list_holds() -> None:
     table = SubscriptionTable()
     assert table.replace("a", a_list(5, 2, "new"))

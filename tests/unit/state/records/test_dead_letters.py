@@ -189,6 +189,7 @@ KINDS = st.sampled_from(list(DestinationKind))
     st.none() | st.builds(Destination, kind=KINDS, name=st.text(min_size=1, max_size=249)),
     TEXTS,
 )
+@pytest.mark.promise("dead-letter-fits")
 def test_any_dead_letter_fits_its_topic_whatever_the_topic_takes(
     topic_bytes: int, message: Message, queues: list[str], to: Destination | None, detail: str
 ) -> None:

@@ -30,6 +30,7 @@ class FakeProducer:
             raise TimeoutError
 
 
+@pytest.mark.promise("operator-request")
 def test_the_ledger_has_the_request_before_the_engine() -> None:
     producer = FakeProducer()
     assert send_requests(producer, TOPICS, ["c1", "c2"], SessionPurged(), by=BY) == 2

@@ -44,6 +44,7 @@ def login(**keys: str) -> dict[str, Any]:
         (RULES, {"rules": [{"client_ids": ["*"]}]}, ["rules[0].users"]),
     ],
 )
+@pytest.mark.promise("gateway-reload")
 def test_a_file_that_opens_the_door_by_absence_is_refused(
     in_force: dict[str, Any], new: dict[str, Any], expected: list[str]
 ) -> None:

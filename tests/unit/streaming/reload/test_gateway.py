@@ -1,5 +1,6 @@
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from sinks.mqtt.access.errors import UnusableFile
@@ -34,6 +35,7 @@ class Gateway:
         self.asked += 1
 
 
+@pytest.mark.promise("gateway-reload")
 def test_limits_rules_logins_and_session_settings_come_into_force() -> None:
     gateway = Gateway()
     (said,) = gateway.look(

@@ -121,6 +121,7 @@ CHANGELOG, ZIP, TABLE = "state/0/1/25.changelog", "state/0/1/20.zip", "state/0/1
         (lambda checkpoint: write(checkpoint / "inflight.repartition", b"\0\0"), "inflight.repartition", "unreadable"),
     ],
 )
+@pytest.mark.promise("damaged-checkpoint")
 def test_each_damage_names_its_file(checkpoint: Path, damage: Callable[[Path], None], name: str, said: str) -> None:
     damage(checkpoint)
     assert [(file.name, file.damage) for file in found(checkpoint)] == [(name, said)]

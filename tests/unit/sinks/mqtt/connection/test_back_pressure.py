@@ -1,10 +1,13 @@
 """A device that says more than Kafka confirms: it is not read from, and nothing of it is lost."""
 
+import pytest
+
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, connected
 
 
+@pytest.mark.promise("more-than-kafka-confirms")
 def test_a_connection_stopped_because_of_others_resumes_with_its_buffer() -> None:
     total = Unconfirmed(DeviceLimits(max_total_unconfirmed_appends=4))
     harness = connected(4, keep_alive_s=10, total=total)

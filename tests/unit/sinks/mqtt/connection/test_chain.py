@@ -1,5 +1,7 @@
 """sinks.mqtt.connection.fast_path: the chain of offers."""
 
+import pytest
+
 from sinks.mqtt.connection.fast_path import Chain, OfferHold
 
 
@@ -21,6 +23,7 @@ def test_an_accepted_offer_extends_the_chain() -> None:
     assert taking.hold(7) is None
 
 
+@pytest.mark.promise("held-offers")
 def test_a_broken_chain_is_repaired_when_the_session_handled_the_message() -> None:
     broken = chain(4)
     broken.break_at(6)

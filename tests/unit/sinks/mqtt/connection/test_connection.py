@@ -369,6 +369,7 @@ class TestOtherCode:
     """Commands that come again from another version of the engine (sinks/host/command_order.py)."""
 
     @pytest.mark.parametrize(("level", "goodbye"), [(4, b""), (5, bytes.fromhex("e00189"))])
+    @pytest.mark.promise("another-build")
     def test_a_repetition_by_other_code_ends_the_connection(self, level: int, goodbye: bytes) -> None:
         harness = connected(level=level)
         assert harness.command(SendPublish, code="a", packet_id=1, topic="t", payload=b"1", qos=QoS.AT_LEAST_ONCE)

@@ -54,6 +54,7 @@ def headers(append: Append) -> dict[str, bytes]:
     return dict(append.headers or ())
 
 
+@pytest.mark.promise("handed-on-once")
 def test_pubrec_follows_the_event_the_look_and_the_record_of_uplink() -> None:
     """[MQTT-4.3.3-8]"""
     harness = device()

@@ -127,6 +127,7 @@ class TestPublications:
         assert isinstance(harness.events[-1], ConnectionLost)
         assert harness.counters.protocol_errors[0x93] == 1
 
+    @pytest.mark.promise("max-awaiting-rel")
     def test_publications_before_an_overflow_are_answered_before_disconnect(self) -> None:
         """[MQTT-3.3.4-7]; else the device would send it all again, and overflow again."""
         harness = connected(5, keep_alive_s=10)

@@ -31,6 +31,7 @@ def kept(harness: Harness) -> list[Append]:
 
 
 @pytest.mark.parametrize("qos", [0, 1])
+@pytest.mark.promise("retained")
 def test_a_retained_publication_is_answered_when_both_records_are_there(qos: int) -> None:
     """[MQTT-3.3.1-5] It is handed on behind what is retained, by which a SUBSCRIBE in between brings it once."""
     harness = device()

@@ -2,6 +2,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -134,6 +135,7 @@ def test_a_host_may_have_as_many_waiting_as_there_is_room_left() -> None:
     assert connects.enter("full", "another") is Turn.NEVER
 
 
+@pytest.mark.promise("connect-given-up")
 def test_a_connection_that_leaves_is_forgotten_and_makes_room() -> None:
     connects = Testbed(max_connect_rate=10, max_waiting_connects=2)
     connects.enter("now", "a")

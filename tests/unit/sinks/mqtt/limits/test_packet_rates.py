@@ -156,6 +156,7 @@ def limited(level: int = 4, **limits: int) -> Harness:
         (5, publish("t", v5=b""), b""),
     ],
 )
+@pytest.mark.promise("device-rate")
 def test_packets_of_every_type_are_read_no_faster_and_none_is_lost(level: int, sent: bytes, answer: bytes) -> None:
     harness = limited(level, max_packet_rate=50)
     assert harness.send(sent * 20) == answer * 5

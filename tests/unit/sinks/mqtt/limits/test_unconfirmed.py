@@ -1,5 +1,7 @@
 from typing import Any
 
+import pytest
+
 from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 
@@ -25,6 +27,7 @@ def total(**limits: Any) -> tuple[Unconfirmed, list[str]]:
     return Unconfirmed(DeviceLimits(**limits), lambda limit: reached.append(str(limit))), reached
 
 
+@pytest.mark.promise("more-than-kafka-confirms")
 def test_readers_are_called_when_full_and_at_half() -> None:
     unconfirmed, reached = total(max_total_unconfirmed_appends=4)
     devices = [Device(unconfirmed) for _ in range(3)]

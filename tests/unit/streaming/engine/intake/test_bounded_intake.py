@@ -1,5 +1,6 @@
 from collections.abc import Mapping
 
+import pytest
 from structlog.testing import capture_logs
 
 from streaming.engine.intake.batch_size import BatchBounds, Chunk
@@ -50,6 +51,7 @@ def taken(records: int, left: int = 0) -> dict[str, TopicRead]:
     return {"messages": TopicRead(records=records, left=left, end={0: 0})}
 
 
+@pytest.mark.promise("backlog-bytes")
 def test_the_safe_limit_fits_whatever_the_records_are() -> None:
     assert BOUNDS.safe_limit == SAFE
     assert BatchBounds(max_records=10, max_bytes=64 << 20, largest_bytes=900_000).safe_limit == 10

@@ -97,6 +97,7 @@ def connection(client_id: str, lease_id: str, connection_id: int = 1) -> OpenCon
     return OpenConnection(client_id, connection_id, lease_id)
 
 
+@pytest.mark.promise("gateway-dies")
 def test_the_connections_of_an_expired_lease_are_ended_and_no_others() -> None:
     harness = KeeperHarness()
     harness.open = [connection("a", "dead"), connection("b", "live"), connection("c", "dead", 7)]

@@ -43,6 +43,7 @@ def test_a_new_checkpoint_has_its_settings_from_the_first_micro_batch_on() -> No
     assert list(files.found) == ["0"]
 
 
+@pytest.mark.promise("same-bytes-again")
 def test_a_micro_batch_that_is_not_committed_keeps_its_settings() -> None:
     files = Files()
     files.start(FIRST)

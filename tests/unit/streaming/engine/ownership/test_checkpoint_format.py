@@ -7,6 +7,7 @@ from tests.unit.streaming.engine.memory_files import MemoryFiles
 FILE = "inflight.format"
 
 
+@pytest.mark.promise("newer-checkpoint")
 def test_a_checkpoint_of_a_newer_format_is_refused_with_what_to_start() -> None:
     files = MemoryFiles(found={FILE: b'{"format": 6, "inflight": "0.9.0", "a field of tomorrow": 1}'})
     said = r"Inflight 0\.9\.0 and has format 6; .* reads up to format 5.* start Inflight 0\.9\.0"

@@ -1,5 +1,6 @@
 """streaming.engine.ownership.checkpoint_lineage: what needs no Kafka. With an engine: tests/spark/test_restored_checkpoint.py."""
 
+import pytest
 from structlog.testing import capture_logs
 
 from streaming.engine.ownership.checkpoint_lineage import checkpoint_lineage
@@ -39,6 +40,7 @@ def test_a_new_checkpoint_has_nothing_to_miss() -> None:
     assert check(files, {"m": {0: 9}}) == ("", False)
 
 
+@pytest.mark.promise("restored-checkpoint")
 def test_an_older_copy_continues_with_a_new_lineage() -> None:
     files = checkpoint()
     first, said = check(files, {"e": {0: 8}})

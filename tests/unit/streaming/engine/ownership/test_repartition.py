@@ -68,6 +68,7 @@ def test_an_impossible_repartition_is_refused_and_changes_nothing(files: Checkpo
     assert files.found == before
 
 
+@pytest.mark.promise("repartition")
 def test_after_a_kill_the_same_command_finishes_the_work() -> None:
     files = Checkpoint().has(2, 7)
     with pytest.raises(KeyboardInterrupt):

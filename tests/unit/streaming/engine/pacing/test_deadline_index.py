@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
@@ -101,6 +102,7 @@ def test_rule_4_a_restore_calls_no_session_again_while_it_may_report() -> None:
     assert index.pop_due(now_ms) == {"session": (DUE, 1)}, "its call is lost, as it did not report until the second one"
 
 
+@pytest.mark.promise("many-timers")
 def test_rule_5_unreported_calls_have_at_most_the_limit_of_work() -> None:
     index = indexed(5, third=(DUE + 2 * SLOT_MS, 1), first=(DUE, 2), second=(DUE + SLOT_MS, 3))
     now_ms = DUE + HORIZON_MS

@@ -94,6 +94,7 @@ def test_a_jump_that_is_mended_soon_leaves_little_behind(machine: Machine) -> No
 
 
 @given(st.lists(st.tuples(st.integers(0, 2 * HOUR_MS), st.integers(-5 * HOUR_MS, 5 * HOUR_MS)), max_size=50))
+@pytest.mark.promise("engine-clock")
 def test_engine_time_never_goes_back_or_jumps(steps: list[tuple[int, int]]) -> None:
     machine = Machine()
     clock = machine.clock()

@@ -45,6 +45,7 @@ def paced(intake: Any = None) -> Any:
     return PacedQuery(QUERY, {}, trigger_interval_ms=TRIGGER_MS, idle_trigger_interval_ms=HOUR_MS, intake=intake)
 
 
+@pytest.mark.promise("idle-engine")
 def test_a_wall_clock_that_is_set_back_does_not_stop_the_micro_batches() -> None:
     """Spark computed the target before, so that it is hours away."""
     query = paced()

@@ -33,6 +33,7 @@ def test_a_disk_counts_as_full_before_its_last_byte_is_used(tmp_path: Path, monk
 
 
 @pytest.mark.parametrize("error", [QueryFailed(NO_SPACE), OSError(28, "No space left on device")])
+@pytest.mark.promise("full-disk")
 def test_an_error_of_a_full_disk_names_the_directory(settings: Settings, error: Exception) -> None:
     with pytest.raises(DiskFull) as raised, naming_full_disks(settings):
         raise error

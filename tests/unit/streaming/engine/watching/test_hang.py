@@ -30,6 +30,7 @@ class Watched:
         return None
 
 
+@pytest.mark.promise("hanging-query")
 def test_a_query_hangs_after_patience_and_pause_without_a_sign() -> None:
     assert Watched().seconds_until_it_hangs(NOTHING) == 65
     assert Watched(idle_trigger_interval_ms="1m").seconds_until_it_hangs(NOTHING) == 120

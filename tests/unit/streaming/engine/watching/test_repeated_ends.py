@@ -66,6 +66,7 @@ def ends(settings: Settings) -> EngineEnds:
     return EngineEnds.read(settings.engine.data_dir)
 
 
+@pytest.mark.promise("repeated-ends")
 def test_the_third_end_at_the_same_records_says_so(settings: Settings) -> None:
     failure = QueryFailed("the query died: a reason")
     assert run(settings, failure) == []
