@@ -34,8 +34,8 @@ from state.records.record import SinkRecord
 from state.records.routing import SourceKind, encode_routing, source_number
 from state.settings import SessionSettings
 from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator, operator_in_worker
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SinkRows
 from streaming.spark_internals.lean_streams import LeanState
 

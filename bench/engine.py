@@ -39,9 +39,9 @@ from inflight.local.jars import ensure_jars
 from inflight.local.spark_jars import spark_jars
 from state.events import ClientConnected
 from state.records.events import WAKE_UP_KEY, encode_event
-from state.records.settings import Topics
+from state.settings import Topics
 from streaming.config.settings import load_settings
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.progress import BatchProgress, ProgressReader
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.spark_options import NO_OPTIMIZING_COMPILER, SparkSettings, spark_master

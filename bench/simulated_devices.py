@@ -18,7 +18,7 @@ from state.commands import AcceptConnection, SendPublish
 from state.events import PubAckReceived
 from state.records.commands import decode_command_batch
 from state.records.events import MAX_EVENTS_IN_RECORD, encode_event, joined
-from state.records.settings import Topics
+from state.settings import Topics
 
 COUNTED_BURSTS = 3
 """Number of last bursts whose median counts; the earlier ones warm the JVM up."""

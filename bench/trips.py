@@ -29,18 +29,16 @@ from sinks.fast_path.router_memory import RouterMemory
 from sinks.kafka.append import Confirmation, Headers
 from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.gateway import Gateway
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from state.commands import Command, CommandBatch, GatewayCommand, SendPublish, SendReceipt
 from state.model import Position, QoS
 from state.records.commands import encode_command_batch
 from state.records.events import completed, decode_events
 from state.records.messages import message_event
 from state.records.record import Header
-from state.records.settings import RecordLimits
 from state.session import Session
-from state.settings import SessionSettings
+from state.settings import RecordLimits, SessionSettings
 
 ROOT: Final = Path(sinks.__file__).parent.parent
 _OURS: Final = tuple(str(ROOT / package) + "/" for package in ("state", "sinks"))

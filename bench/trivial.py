@@ -12,8 +12,8 @@ from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
 from streaming.engine.operator.cells import cells_of, sorted_records
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import _operator_of_process
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import Final
 
 from sinks.kafka.security.client_settings import Option
-from state.records.settings import RecordLimits, Topics
 from state.setting import DAY, HOUR, KIB, MIB, MINUTE, NEVER_MS, SECOND, Setting
-from state.settings import SessionSettings
+from state.settings import RecordLimits, SessionSettings, Topics
 
 OFF: Final = -1
 """A port of [metrics] that is not served."""

@@ -18,7 +18,7 @@ from state.records import dead_letters, ledger, messages, presence, publications
 from state.records.ledger import LedgerRow
 from state.records.receipts import Receipt
 from state.records.record import SinkRecord
-from state.records.settings import RecordLimits, Topics
+from state.settings import RecordLimits, Topics
 from streaming.config.settings import Settings
 from streaming.config.units import format_duration
 from streaming.topics import TopicPlan, planned_topics

@@ -16,8 +16,7 @@ from functools import partial
 from typing import Final
 
 from inflight.local.supervised_child import SupervisedChild, until_stopped
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import AUTO, GatewaySettings
+from sinks.mqtt.settings import AUTO, GatewaySettings, ListenerSettings
 from streaming.config.settings import Settings
 
 _FREE_WITHIN_S: Final = 3.0

@@ -22,8 +22,8 @@ from state.records.publications import SHARE
 from state.records.record import header_bytes
 from state.records.routing import RECIPIENT_PREFIX, most_recipients
 from state.records.scheduling import CANCEL, COLLAPSE_KEY, DELIVER_AT
-from state.records.settings import RecordLimits
 from state.records.uplink import MICRO_BATCH
+from state.settings import RecordLimits
 
 _RECORD_OVERHEAD_BYTES: Final = 128
 _MAX_RECIPIENTS_BYTES: Final = 65_536

@@ -15,7 +15,7 @@ from state.model import ClientId, Position, numbered_partition
 from state.records.record import HEADER_BYTES
 from state.records.routes import Route
 from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 
 _PREFIX_LENGTH: Final = len(RECIPIENT_PREFIX)
 _SAMPLE: Final = 12

@@ -27,11 +27,11 @@ from confluent_kafka import KafkaError, KafkaException, Producer
 from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers, are_for_few
 from sinks.fast_path.route_table import RouteReader, RouteTable
 from sinks.fast_path.router_memory import RouterMemory
-from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.group_consumer import GroupConsumer, MemberFenced, PartitionsAssigned
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.librdkafka import ClientErrors, client_config, new_client
 from sinks.kafka.partitioning import partition_of
+from sinks.routing.settings import FastPathSettings
 from state.commands import CommandBatch, OfferPublish
 from state.model import ClientId, Position, numbered_partition
 from state.records.commands import encode_command_batch

@@ -17,9 +17,8 @@ from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.connect_queue import Turn
 from sinks.mqtt.limits.connection_counts import ConnectionSlot
 from sinks.mqtt.limits.gateway_limits import GatewayLimits
-from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, Limit
 from state.model import ClientId, ReasonCode
 
 _LINGER_S: Final = 5.0

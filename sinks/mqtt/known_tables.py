@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from sinks.mqtt.limits.settings import Limit
+from sinks.mqtt.settings import Limit
 from sinks.routing.retained_table import RetainedTable
 from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings

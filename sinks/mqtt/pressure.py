@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Final
 
-from sinks.fast_path.settings import FastPathSettings
+from sinks.routing.settings import FastPathSettings
 
 _INTERVAL_S: Final = 0.05
 _LASTING_MS: Final = 1_000

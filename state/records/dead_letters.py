@@ -29,7 +29,7 @@ from state.model import ClientId, Death, DeathHistory, DestinationKind, Message,
 from state.records.events import returned_record
 from state.records.messages import BCC, TOPIC, format_message
 from state.records.record import Header, SinkRecord, TimeMs
-from state.records.settings import RecordLimits, Topics
+from state.settings import RecordLimits, Topics
 
 DEATHS: Final = "x-death"
 FIRST_DEATH: Final = "x-first-death-"

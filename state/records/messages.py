@@ -38,8 +38,8 @@ from state.records.properties import PROPERTIES, PropertyKind, generated, proper
 from state.records.record import HEADER_BYTES, Header, header_bytes
 from state.records.routing import decode_routing
 from state.records.scheduling import CANCEL, COLLAPSE_KEY, DELIVER_AT, MAX_COLLAPSE_KEY_BYTES, due_at_ms
-from state.records.settings import RecordLimits
 from state.records.trace_context import TRACEPARENT, with_traceparent
+from state.settings import RecordLimits
 
 TOPIC: Final = "mqtt-topic"
 QOS: Final = "mqtt-qos"

@@ -16,7 +16,7 @@ from state.model import DestinationKind, Outcome
 from state.records.messages import MESSAGE_ID, QOS, TOPIC
 from state.records.properties import CONTENT_TYPE, CORRELATION_DATA
 from state.records.record import Header, SinkRecord, TimeMs
-from state.records.settings import Topics
+from state.settings import Topics
 
 RECIPIENT_PREFIX: Final = "client:"
 """A response topic with this prefix names a client that gets the receipt."""

@@ -3,13 +3,9 @@
 from dataclasses import dataclass, replace
 
 from sinks.bridge.settings import BridgeSettings
-from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.security.client_settings import KafkaSettings
-from sinks.mqtt.access.settings import AccessRule
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
-from sinks.routing.settings import RoutingSettings
+from sinks.mqtt.settings import AccessRule, DeviceLimits, GatewaySettings, ListenerSettings
+from sinks.routing.settings import FastPathSettings, RoutingSettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.setting import Setting

@@ -4,9 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sinks.bridge.routes import Routes
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
-from sinks.mqtt.settings import NO_LISTENER
+from sinks.mqtt.settings import NO_LISTENER, ClientCertificate, ListenerSettings, LoginSettings
 from state.dead_letters.exchanges import Exchanges
 from state.dead_letters.policy import policy_problems
 from state.model import Destination, DestinationKind

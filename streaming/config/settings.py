@@ -23,7 +23,7 @@ from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
 from sinks.routing.settings import RoutingSettings
 from state.model import DestinationKind
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from streaming.config.configuration import Configuration
 from streaming.config.contradictions import contradictions
 from streaming.config.convert import Converter

@@ -18,8 +18,8 @@ from state.records.events import WAKE_UP_KEY
 from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from streaming.engine.intake.newer_events import refused_if_newer
 from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import UNADDRESSED, Function, SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SINK_SCHEMA
 from streaming.engine.operator.state_row import STATE_SCHEMA
 from streaming.engine.spark_options import SLOTS_OF_A_PROCESSOR

@@ -7,7 +7,7 @@ refused before, so such a file waits for a restart. What a file says explicitly 
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.settings import LoginSettings
 from streaming.config.keys import Partial
 from streaming.config.settings import Settings
 

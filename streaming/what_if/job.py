@@ -19,7 +19,7 @@ import msgspec
 from state.records.ledger import LedgerRow
 from streaming.engine.batch_record import MICRO_BATCH
 from streaming.engine.lifecycle.settings_log import pipeline_settings
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.history.errors import NothingFound
 from streaming.history.sources.kafka_ranges import CutReason, OffsetRange
 from streaming.history.sources.kafka_reader import KafkaReader, reading

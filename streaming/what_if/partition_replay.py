@@ -14,8 +14,8 @@ from state.errors import UnreadableRecord
 from state.events import DropRequested, Event, RestoreRequested
 from state.model import ClientId, MessageId
 from streaming.engine.operator.cells import SourceRecord, decode_source_record, record_order
+from streaming.engine.operator.pipeline import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.session_operator import UNADDRESSED
-from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.to_events import source_topic, to_events
 from streaming.what_if.client_replay import ClientReplay, LoggedActivation, RunResult
 from streaming.what_if.comparison import OTHERS, Comparison, Example, LeftOut

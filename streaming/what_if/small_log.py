@@ -16,8 +16,8 @@ from state.records.record import NEWER_MARK, Header
 from state.records.routing import MAX_RECIPIENTS, RECIPIENT_PREFIX
 from streaming.engine.batch_record import NO_CLIENT
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import UNADDRESSED
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.history.sources.kafka_ranges import OffsetRange
 from streaming.history.sources.kafka_reader import KafkaReader
 from streaming.what_if.comparison import Comparison

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - Spark's own convention
 
 from streaming.engine.batch_record import NO_CLIENT
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.query import source_records
 from streaming.engine.spark_options import SparkJars
 from streaming.history.sources.kafka_ranges import OffsetRange

@@ -28,7 +28,7 @@ from state.session import Session
 from state.session_codec import decode_session, encode_session
 from state.settings import SessionSettings
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
-from streaming.engine.operator.settings import PipelineSettings, SessionProfile, SettingsOfClients
+from streaming.engine.operator.pipeline import PipelineSettings, SessionProfile, SettingsOfClients
 from streaming.engine.operator.to_events import to_events
 from streaming.engine.operator.to_records import to_records
 

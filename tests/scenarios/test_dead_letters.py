@@ -8,8 +8,7 @@ import pytest
 from state.dead_letters.exchanges import Binding, Exchange, ExchangeType, parse_destination
 from state.dead_letters.policy import Policy
 from state.model import DEAD_LETTERED, Outcome
-from state.records.settings import RecordLimits
-from state.settings import Overflow, SessionSettings
+from state.settings import Overflow, RecordLimits, SessionSettings
 from tests.scenarios.engine_model import EngineModel
 
 REFUSED = 0x87

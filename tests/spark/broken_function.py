@@ -9,9 +9,9 @@ from state.events import DeadlineReached
 from state.records.events import encode_event
 from state.session import Session
 from streaming.engine.operator.cells import Frames, cells_of, decode_source_record
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.reported_counts import CountsAccumulator, counts_of
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
 

@@ -20,11 +20,11 @@ from state.commands import GatewayCommand, SendPublish
 from state.events import ClientConnected, DeadlineReached, LoggedEvent
 from state.records.commands import decode_command_batch
 from state.records.events import encode_event
-from state.records.settings import Topics
+from state.settings import Topics
 from streaming.config.settings import Settings
 from streaming.engine.kafka_access import TopicLog
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import Function
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.pacing.deadline_index import DeadlineIndex
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.session_timers import SessionTimers, stored_timers

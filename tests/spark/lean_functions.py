@@ -11,8 +11,8 @@ import pandas as pd
 from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import SinkRecord
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SinkRows
 from streaming.spark_internals import lean_worker
 

@@ -7,8 +7,8 @@ from pyspark.sql.streaming.state import GroupState
 
 from state.records.record import NEWER_MARK, VERSION_BYTE
 from streaming.engine.operator.cells import EVENTS, Frames, cells_of, decode_source_record
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 
 NEXT_VERSION_BYTE = b"\x06"

@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from state.events import ClientConnected, PubAckReceived
 from state.records.events import WAKE_UP_KEY, encode_event
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from streaming.engine.operator.cells import decode_source_record
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.query import source_records
 
 TOPIC = ("mqtt-topic", b"t")

@@ -16,7 +16,7 @@ from state.commands import AcceptConnection
 from state.events import PubAckReceived
 from state.records.record import SinkRecord
 from state.settings import SessionSettings
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.sink_columns import frames_of
 from streaming.engine.progress import ProgressFile, ProgressReader, last_progress
 from tests.spark.conftest import Pipeline

@@ -9,7 +9,7 @@ from pyspark.sql import SparkSession
 from state.events import MessageRefused, MessageSubmitted
 from state.records.routing import MAX_RECIPIENTS
 from streaming.engine.operator.cells import decode_source_record
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.to_events import message_event
 from streaming.engine.query import source_records
 

@@ -17,8 +17,8 @@ from state.records.events import encode_event
 from state.settings import RetryMqtt5, SessionSettings
 from streaming.engine.lifecycle.settings_log import FOLDER, SettingsLog
 from streaming.engine.operator.by_batch import OperatorByBatch
+from streaming.engine.operator.pipeline import PipelineSettings, SessionProfile
 from streaming.engine.operator.session_operator import Function
-from streaming.engine.operator.settings import PipelineSettings, SessionProfile
 from streaming.engine.progress import ProgressReader, last_progress
 from streaming.spark_internals.checkpoint import CheckpointFiles
 from tests.spark.child_engine import Engine, engine

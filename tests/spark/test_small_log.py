@@ -10,7 +10,7 @@ import pytest
 from state.records.events import WAKE_UP_KEY
 from state.records.routing import RECIPIENT_PREFIX
 from streaming.engine.operator.cells import SourceRecord, decode_source_record
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.query import source_records
 from streaming.what_if.small_log import source_records_of
 

@@ -30,7 +30,7 @@ from state.session import Session
 from state.session_codec import decode_session, encode_session
 from streaming.engine.batch_record import batch_row
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord, record_order
-from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
+from streaming.engine.operator.pipeline import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.to_events import to_events
 from streaming.engine.operator.to_records import to_records
 from streaming.spark_internals.checkpoint import LoggedBatch

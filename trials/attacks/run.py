@@ -32,8 +32,7 @@ from rich.progress import Progress
 from inflight.demo.up import UpProcess
 from inflight.local.child_process import bound_to_parent
 from inflight.local.endpoints import Endpoints
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from tests.support.waiting import wait_until
 from trials.attacks.attackers import ATTACKS, READY, Said
 from trials.attacks.backend import Backend

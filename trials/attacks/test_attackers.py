@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from tests.integration.gateway.gateway_fakes import running_gateway
 from tests.unit.sinks.mqtt.mqtt_bytes import connect
 from trials.attacks.attackers import ATTACKS, attack

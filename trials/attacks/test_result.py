@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from trials.attacks.attackers import Said
 from trials.attacks.gateway_watch import MIB, Usage, memory_allowed
 from trials.attacks.result import Phase, Result, failures

@@ -14,8 +14,8 @@ from wsproto.utilities import ProtocolError
 
 from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.proxy_protocol import ProxyHeaderInvalid, read_header
-from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
+from sinks.mqtt.settings import ListenerSettings, Transport
 from tests.unit.sinks.mqtt.listeners.test_websocket import Inside, Socket
 from trials.fuzz.mutations import mutated, pieces
 from trials.fuzz.target import Target

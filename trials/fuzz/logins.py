@@ -17,12 +17,11 @@ from cryptography.x509.oid import NameOID
 
 from sinks.mqtt.access.certificates import CertificateUser, user_of_certificate
 from sinks.mqtt.access.grant import User
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.token_keys import TokenKey
 from sinks.mqtt.access.tokens import Tokens, looks_like_token
 from sinks.mqtt.access.usernames import is_username
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
+from sinks.mqtt.settings import ClientCertificate, ListenerSettings, LoginSettings
 from trials.fuzz.mutations import mutated, pieces
 from trials.fuzz.target import Target
 

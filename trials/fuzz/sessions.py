@@ -11,8 +11,8 @@ from state.records.events import encode_event
 from state.records.record import Header, SinkRecord
 from state.settings import SessionSettings
 from streaming.engine.operator.cells import EVENTS, SourceRecord
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
 
 SETTINGS: Final = PipelineSettings(commands_partitions=4, session=SessionSettings(routing=True), routing=True)

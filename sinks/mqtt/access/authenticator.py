@@ -21,14 +21,12 @@ from sinks.mqtt.access.key_server import KeyServer
 from sinks.mqtt.access.password_file import read_password_file
 from sinks.mqtt.access.passwords import PasswordHash, Passwords
 from sinks.mqtt.access.rules import Rules
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.token_keys import TokenKey, read_token_keys
 from sinks.mqtt.access.tokens import Tokens, looks_like_token
 from sinks.mqtt.access.watched_files import WatchedFiles
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import ClientCertificate, GatewaySettings, ListenerSettings, LoginSettings
 
 _log: Final = structlog.get_logger(__name__)
 _THREADS: Final = min(4, max(1, (os.cpu_count() or 1) // 2))

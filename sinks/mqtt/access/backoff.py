@@ -3,8 +3,8 @@
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.limits.hosts import host_of
+from sinks.mqtt.settings import LoginSettings
 
 _MAX_ADDRESSES: Final = 10_000
 _MAX_DOUBLINGS: Final = 32

@@ -6,8 +6,8 @@ from typing import Final, NamedTuple, TypeAlias
 
 import structlog
 
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.token_keys import KeyServerError, TokenKey, fetch_token_keys
+from sinks.mqtt.settings import LoginSettings
 
 _log: Final = structlog.get_logger(__name__)
 _RETRY_MS: Final = 10_000

@@ -6,8 +6,8 @@ from glob import escape
 from typing import Final
 
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefusal, LoginRefused, User
-from sinks.mqtt.access.settings import DEFAULT_RULES, AccessRule
 from sinks.mqtt.access.topic_patterns import TopicPatterns, filled_in
+from sinks.mqtt.settings import DEFAULT_RULES, AccessRule
 from state.model import ReasonCode
 
 _EVERY_TOPIC: Final = "#"

@@ -16,9 +16,9 @@ from typing import Any, Final, cast
 import jwt
 
 from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.token_keys import TokenKey
 from sinks.mqtt.access.usernames import is_username
+from sinks.mqtt.settings import LoginSettings
 
 _CLOCK_SKEW_S: Final = 10
 _PARTS: Final = 3

@@ -32,10 +32,9 @@ from sinks.mqtt.connection.publications import Publications
 from sinks.mqtt.connection.subscribing import SubscriptionJudge, known_subscriptions
 from sinks.mqtt.limits.buffered import SCARCE_PART, Buffered
 from sinks.mqtt.limits.packet_parts import Excess
-from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, Limit
 from state import commands
 from state.commands import AcceptConnection, GatewayCommand, OfferPublish, SendPublish
 from state.errors import ProtocolViolation

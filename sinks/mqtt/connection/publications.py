@@ -9,9 +9,9 @@ from sinks.mqtt.codec.acknowledgements import encode_acknowledgement
 from sinks.mqtt.codec.packets import PubAck, Publish, PubRec
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.known_tables import KnownTables
-from sinks.mqtt.limits.settings import Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import Limit
 from sinks.mqtt_topics import is_of_the_server, topic_levels
 from state.commands import AcceptConnection, KnownPublication
 from state.errors import ProtocolViolation

@@ -17,7 +17,7 @@ counts too. After a second without any, and none in flight, no low-rate device w
 import math
 from typing import Final
 
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 
 SMALLEST_SHARE: Final = 1 / 64
 LIGHT_USE: Final = 1 / 4

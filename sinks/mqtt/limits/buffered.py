@@ -9,7 +9,7 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Final, Protocol
 
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 
 _KEEP: Final = 3, 4
 """Connections are closed until this part of the limit is left, so that room is not made anew for each message."""

@@ -18,8 +18,8 @@ from enum import Enum
 from typing import Final, Protocol, TypeAlias
 
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.token_bucket import TokenBucket
+from sinks.mqtt.settings import DeviceLimits
 
 _BURSTS_IN_A_SECOND: Final = 10
 """A burst is handled in as many parts, so that connected devices are not kept waiting."""

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 from sinks.log_throttle import RefusalLog
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.settings import DeviceLimits, Limit
+from sinks.mqtt.settings import DeviceLimits, Limit
 
 
 def _nothing() -> None:

@@ -11,11 +11,10 @@ from sinks.mqtt.limits.buffered import Buffered
 from sinks.mqtt.limits.connect_queue import ConnectQueue
 from sinks.mqtt.limits.connection_counts import ConnectionCounts
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.takeovers import Takeovers
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 
 _log: Final = structlog.get_logger(__name__)
 

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from sinks.mqtt.codec import framing
 from sinks.mqtt.codec.strings_v5 import encoded_topic_alias
-from sinks.mqtt.limits.settings import DeviceLimits, Limit
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import DeviceLimits, Limit
 from sinks.mqtt_topics import topic_levels
 from state.errors import ProtocolViolation
 from state.model import ReasonCode, Will

@@ -12,9 +12,9 @@ from typing import Final
 
 from sinks.mqtt.limits.adaptive_rate import SMALLEST_SHARE, AdaptiveRateLimiter
 from sinks.mqtt.limits.packet_parts import PARTS_LIKE_A_PACKET_BYTES, PacketParts
-from sinks.mqtt.limits.settings import DeviceLimits, Limit
 from sinks.mqtt.limits.token_bucket import TokenBucket
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import DeviceLimits, Limit
 
 _PACKETS_IN_A_TURN: Final = 32
 _TURN_MS: Final = 1

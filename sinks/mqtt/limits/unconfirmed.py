@@ -6,7 +6,7 @@ The memory of the process depends on both.
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from sinks.mqtt.limits.settings import DeviceLimits, Limit
+from sinks.mqtt.settings import DeviceLimits, Limit
 
 _RESUME_BELOW: Final = 2
 """Reading resumes when both numbers are at half of their limits, so that it does not change with every confirmation."""

@@ -25,8 +25,8 @@ from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.listeners.listening import listening_sockets
 from sinks.mqtt.listeners.proxy_protocol import ProxyHeaderInvalid, read_header
-from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
+from sinks.mqtt.settings import ListenerSettings
 
 _log: Final = structlog.get_logger(__name__)
 _PAUSE_S: Final = 0.5

@@ -12,10 +12,9 @@ from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.tcp_keepalive import keep_alive
 from sinks.mqtt.listeners.listener import AcceptFailures, Listener
 from sinks.mqtt.listeners.listening import BACKLOG, listening_sockets
-from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
+from sinks.mqtt.settings import NO_LISTENER, GatewaySettings, ListenerSettings, Transport, is_loopback
 
 _log: Final = structlog.get_logger(__name__)
 

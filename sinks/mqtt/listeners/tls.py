@@ -8,7 +8,7 @@ from typing import Final
 from cryptography import x509
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
+from sinks.mqtt.settings import ClientCertificate, ListenerSettings
 
 _VERIFY: Final = {
     ClientCertificate.NONE: ssl.CERT_NONE,

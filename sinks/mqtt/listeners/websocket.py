@@ -18,7 +18,7 @@ from wsproto.utilities import ProtocolError, RemoteProtocolError
 from sinks.log_throttle import RefusalLog
 from sinks.mqtt.listeners.listener import ListenerStep
 from sinks.mqtt.listeners.origins import is_origin_allowed
-from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.settings import ListenerSettings
 
 _SUBPROTOCOLS: Final = ("mqtt", "mqttv3.1")
 """The better one first. Clients that speak MQTT 3.1 offer the second one only. Each of them may carry any version."""

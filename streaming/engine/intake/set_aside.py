@@ -26,7 +26,7 @@ from state.records.dead_letters import source_headers
 from state.records.record import SinkRecord, accepted_at, position
 from streaming.engine.intake.record_log import ReadRecords
 from streaming.engine.intake.record_sizes import RecordFacts
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.to_records import to_records
 from streaming.spark_internals.checkpoint import LoggedOffsets, Offsets
 

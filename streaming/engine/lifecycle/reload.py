@@ -13,7 +13,7 @@ from streaming.config.contradictions import contradictions
 from streaming.config.errors import KafkaUnreachable, UnsafeTopics
 from streaming.config.settings import Settings
 from streaming.engine.lifecycle.sessions_query import SessionsQuery
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.reload.changes import changed_settings, with_reloaded
 from streaming.topics import require_safe_topics
 

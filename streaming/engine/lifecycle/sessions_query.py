@@ -24,11 +24,11 @@ from streaming.engine.intake.waiting_records import WaitingRecords
 from streaming.engine.kafka_access import end_offsets, write_records, write_wake_up
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.reported_backlogs import ReportedBacklogs
 from streaming.engine.operator.reported_counts import CLIENTS_QUARANTINED, Counts, ReportedCounts
 from streaming.engine.operator.reported_deadlines import ReportedDeadlines
 from streaming.engine.operator.reported_drops import Drops, ReportedDrops
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.ownership.checkpoint_lineage import new_lineage
 from streaming.engine.pacing.engine_clock import EngineClock
 from streaming.engine.pacing.paced_query import PacedQuery

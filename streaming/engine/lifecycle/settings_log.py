@@ -25,11 +25,11 @@ import structlog
 
 from state.dead_letters.exchanges import Exchanges
 from state.dead_letters.policy import permitted
-from state.records.settings import Topics
+from state.settings import Topics
 from streaming.config.settings import Settings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.operator.by_batch import BatchSettings
-from streaming.engine.operator.settings import PipelineSettings, SessionProfile
+from streaming.engine.operator.pipeline import PipelineSettings, SessionProfile
 from streaming.reload.changes import changed_keys
 from streaming.spark_internals.checkpoint import CheckpointFiles
 

@@ -19,7 +19,7 @@ from streaming.checkpoint_topics import topic_bounds
 from streaming.config.settings import Settings
 from streaming.engine.kafka_access import Partitions
 from streaming.engine.operator.by_batch import BatchSettings, OperatorByBatch
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.query import read_records, sessions, sessions_writer
 from streaming.engine.temporary_files import temporary_directory
 from streaming.spark_internals.query_progress import new_reports

@@ -13,12 +13,12 @@ from pyspark.accumulators import Accumulator
 from pyspark.sql.streaming.state import GroupState
 
 from streaming.engine.operator.cells import Frames
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.reported_backlogs import BacklogsAccumulator
 from streaming.engine.operator.reported_counts import CountsAccumulator
 from streaming.engine.operator.reported_deadlines import Reports
 from streaming.engine.operator.reported_drops import DropsAccumulator
 from streaming.engine.operator.session_operator import TaskOperator, operator_in_worker
-from streaming.engine.operator.settings import PipelineSettings
 
 BATCH_ID: Final = "streaming.sql.batchId"
 """Spark's name of a local property of every task of a streaming query."""

@@ -16,7 +16,7 @@ from pyspark.accumulators import Accumulator, AccumulatorParam
 from state.commands import Transition
 from state.dead_letters.quarantine import ROW_VERSION
 from state.records.record import SinkRecord
-from state.records.settings import Topics
+from state.settings import Topics
 
 CLIENTS_QUARANTINED: Final = "clients_quarantined"
 # Values are not parsed: within a value of their JSON, such as an id, the quotes would be escaped.

@@ -49,11 +49,11 @@ from state.records.routing import RECIPIENT_PREFIX
 from state.session import Session
 from state.session_codec import decode_session
 from streaming.engine.operator.cells import EVENTS, MESSAGES, RECORD_COLUMN, Frames, SourceRecord, cells_of, sorted_records
+from streaming.engine.operator.pipeline import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.reported_backlogs import BacklogsAccumulator, backlog_of
 from streaming.engine.operator.reported_counts import CountsAccumulator, counts_of
 from streaming.engine.operator.reported_deadlines import Reports, report_of
 from streaming.engine.operator.reported_drops import Drops, DropsAccumulator, drops_of
-from streaming.engine.operator.settings import PipelineSettings, SettingsOfClients
 from streaming.engine.operator.sink_columns import SinkRows, frames_of
 from streaming.engine.operator.state_row import (
     StateRow,

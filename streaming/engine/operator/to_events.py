@@ -16,7 +16,7 @@ from state.records.events import completed, decode_events
 from state.records.record import accepted_at, position
 from state.records.routing import RECIPIENT_PREFIX
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 
 
 def to_events(record: SourceRecord, settings: PipelineSettings, *, now_ms: int) -> Sequence[LoggedEvent | MessageEvent]:

@@ -61,12 +61,12 @@ from state.records.receipts import receipt_records
 from state.records.record import Header, SinkRecord
 from state.records.routes import route_record
 from state.records.session_marks import mark_record
-from state.records.settings import RecordLimits
 from state.records.subscriptions import subscriptions_record
 from state.records.throttle import throttle_record
 from state.records.uplink import uplink_record
+from state.settings import RecordLimits
 from streaming.engine.operator.code import code_identity
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 
 
 def to_records(

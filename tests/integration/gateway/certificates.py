@@ -4,7 +4,7 @@ from pathlib import Path
 
 import trustme
 
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
+from sinks.mqtt.settings import ClientCertificate, ListenerSettings, Transport
 from tests.unit.sinks.mqtt.listeners.test_tls import revocation_list
 
 

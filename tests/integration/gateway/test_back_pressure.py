@@ -4,8 +4,7 @@ import contextlib
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish, text

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from state.commands import SendPublish
 from state.events import ConnectionLost
 from state.model import QoS

@@ -11,9 +11,8 @@ import pytest
 
 from sinks.mqtt.connection.connection import WireConnection
 from sinks.mqtt.device_socket import DeviceSocket
-from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, ListenerSettings, Transport
 from state.commands import SendPublish
 from state.model import QoS
 from tests.integration.gateway.certificates import Authority

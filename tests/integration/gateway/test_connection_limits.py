@@ -10,9 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 from structlog.typing import EventDict
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings, ListenerSettings
 from state.commands import AcceptConnection
 from state.events import ClientConnected
 from tests.integration.gateway.certificates import Authority

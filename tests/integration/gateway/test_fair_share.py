@@ -7,8 +7,7 @@ import itertools
 import time
 from contextlib import suppress
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from tests.integration.gateway.gateway_fakes import running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish

@@ -6,8 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from state.commands import SendPublish
 from state.events import PubAckReceived
 from state.model import QoS

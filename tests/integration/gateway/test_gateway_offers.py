@@ -5,10 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from sinks.fast_path.router import OfferListener
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.password_file import HASHER, write_password_file
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, LoginSettings
+from sinks.routing.settings import FastPathSettings
 from state.commands import CommandBatch, OfferPublish, OpenFastPath
 from state.events import ClientConnected, ConnectionLost
 from state.model import Position

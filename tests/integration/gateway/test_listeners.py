@@ -10,9 +10,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, ListenerSettings, LoginSettings
 from tests.integration.gateway.gateway_fakes import running_gateway
 from tests.support.waiting import wait_until
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP

@@ -9,8 +9,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from sinks.mqtt.access.password_file import HASHER, write_password_file
-from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import AccessRule, GatewaySettings, LoginSettings
 from state.events import ClientConnected, PublishReceived
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway
 from tests.unit.sinks.mqtt.access.test_key_server import KEYS, KeyService, key_set

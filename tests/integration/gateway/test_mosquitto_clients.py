@@ -10,8 +10,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
 from sinks.mqtt.access.password_file import HASHER, write_password_file
-from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import AccessRule, GatewaySettings, LoginSettings
 from state.commands import SendPublish
 from state.events import PublishReceived, Subscribed
 from state.model import QoS

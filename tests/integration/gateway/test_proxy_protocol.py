@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, ListenerSettings, LoginSettings
 from tests.integration.gateway.certificates import Authority
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until

@@ -21,9 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from paho.mqtt.enums import CallbackAPIVersion
 
 from sinks.mqtt.access.password_file import HASHER, write_password_file
-from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.listeners.settings import Transport
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import AccessRule, GatewaySettings, LoginSettings, Transport
 from state.events import ClientConnected, Subscribed
 from tests.integration.gateway.certificates import Authority
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, running_gateway

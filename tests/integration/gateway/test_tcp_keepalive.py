@@ -5,9 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings, ListenerSettings
 from tests.integration.gateway.gateway_fakes import RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text

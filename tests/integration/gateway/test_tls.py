@@ -14,8 +14,7 @@ from cryptography import x509
 from paho.mqtt.enums import CallbackAPIVersion
 
 from sinks.mqtt.access.password_file import HASHER, write_password_file
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, LoginSettings
 from state.commands import SendPublish
 from state.events import ClientConnected
 from state.model import QoS

@@ -12,8 +12,7 @@ import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 from wsproto.events import AcceptConnection, BytesMessage
 
-from sinks.mqtt.listeners.settings import ListenerSettings, Transport
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, ListenerSettings, Transport
 from state.commands import SendPublish
 from state.events import ClientConnected, PublishReceived
 from state.model import QoS

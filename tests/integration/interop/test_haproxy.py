@@ -13,10 +13,8 @@ from structlog.testing import capture_logs
 
 from inflight.cli.metrics_server import serving_metrics
 from inflight.local.child_process import free_port, start_child, tail
-from sinks.mqtt.access.settings import LoginSettings
-from sinks.mqtt.listeners.settings import ListenerSettings
 from sinks.mqtt.metrics import GatewayCollector, GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, ListenerSettings, LoginSettings
 from tests.integration.gateway.gateway_fakes import GatewayUnderTest, RawClient, running_gateway
 from tests.support.waiting import DEADLINE_S, wait_until
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, text

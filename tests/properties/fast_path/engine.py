@@ -13,10 +13,9 @@ from state.model import Position
 from state.records.events import completed, decode_events
 from state.records.messages import message_event
 from state.records.record import accepted_at, position
-from state.records.settings import RecordLimits
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from state.settings import SessionSettings
+from state.settings import RecordLimits, SessionSettings
 from tests.properties.fast_path.account import Account
 from tests.properties.fast_path.device import Device
 from tests.properties.fast_path.gateways import Gateways

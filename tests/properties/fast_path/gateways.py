@@ -5,13 +5,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any, Final
 
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.connection.connection import WireConnection
 from sinks.mqtt.connection.effects import Register, Registration
 from sinks.mqtt.connection.left_session import LeftSession, LeftSessions
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
 from sinks.mqtt.metrics import GatewayCounters
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.settings import FastPathSettings
 from state.commands import CloseConnection, Command, CommandBatch, OfferPublish
 from state.events import ClientConnected
 from state.model import ClientId, Position

@@ -20,9 +20,9 @@ from state.records.events import completed, decode_events
 from state.records.messages import message_event
 from state.records.publications import returned_to_group_record
 from state.records.record import SinkRecord, accepted_at, position
-from state.records.settings import RecordLimits
 from state.records.subscriptions import subscriptions_record
 from state.records.uplink import uplink_record
+from state.settings import RecordLimits
 from tests.properties.fast_path.engine import Engine, MicroBatch
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import PARTITION

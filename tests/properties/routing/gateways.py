@@ -5,10 +5,10 @@ from typing import Any, Final, cast
 
 from sinks.fast_path.offering import LocalConnection, OfferRouter, Offers
 from sinks.fast_path.router_memory import RouterMemory
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.connection.effects import Register, Registration
 from sinks.mqtt.known_tables import RoutingView
 from sinks.mqtt.settings import GatewaySettings
+from sinks.routing.settings import FastPathSettings
 from state.model import Position
 from tests.properties.fast_path.gateways import Gateways
 from tests.properties.fast_path.kafka import PARTITION

@@ -5,7 +5,7 @@ import pytest
 from state.dead_letters.exchanges import Binding, Destination, DestinationKind
 from state.dead_letters.policy import Policy
 from state.setting import SETTING, Setting
-from state.settings import SessionSettings
+from state.settings import RecordLimits, SessionSettings
 
 
 def setting_of(settings: type, name: str) -> Setting:
@@ -34,3 +34,14 @@ def test_a_destination_is_read_from_its_text() -> None:
     assert read("client:lamp-7") == Destination(kind=DestinationKind.CLIENT, name="lamp-7")
     with pytest.raises(ValueError, match="is no destination"):
         read("lamp-7")
+
+
+def test_a_record_takes_the_largest_message_with_its_headers_twice() -> None:
+    RecordLimits(max_payload_bytes=100, max_headers_bytes=10, max_record_bytes=120)
+    with pytest.raises(ValueError, match="max_record_bytes is 119, but a message of the largest size needs 120"):
+        RecordLimits(max_payload_bytes=100, max_headers_bytes=10, max_record_bytes=119)
+
+
+def test_events_may_be_larger_than_what_is_written_now() -> None:
+    limits = RecordLimits(max_payload_bytes=100, max_headers_bytes=10, max_record_bytes=120)
+    assert (limits.max_message_record_bytes, limits.max_event_record_bytes) == (120, 480)

@@ -27,12 +27,11 @@ from state.records.messages import message_event
 from state.records.receipts import decode_receipt
 from state.records.record import Header
 from state.records.routes import decode_route
-from state.records.settings import RecordLimits
 from state.records.throttle import TOO_MANY_REQUESTS, decode_throttle
 from state.records.uplink import CLIENT_ID, INFLIGHT_ID
 from state.session import Session
 from state.session_codec import decode_session, encode_session
-from state.settings import SessionSettings
+from state.settings import RecordLimits, SessionSettings
 from state.transitions import OutboundPhase
 from tests.integration.up.fixtures.written import FAST_PATH_IDS, QUEUED, SESSIONS, WRITTEN
 

@@ -9,10 +9,10 @@ import pytest
 from sinks.fast_path import router as router_module
 from sinks.fast_path.offering import FastPathState, Offers
 from sinks.fast_path.router import KafkaRouter
-from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.group_consumer import PartitionsAssigned
 from sinks.kafka.host_settings import HostSettings
 from sinks.kafka.partitioning import partition_of
+from sinks.routing.settings import FastPathSettings
 from state.model import Position
 from tests.unit.sinks.fast_path.test_offering import Here, Record
 

@@ -12,10 +12,9 @@ from sinks.mqtt.access.authenticator import auth_policy_of
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.device_socket import DeviceSocket
 from sinks.mqtt.gateway import Gateway
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.takeovers import FREE
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from state.commands import AcceptConnection, CloseConnection, CommandBatch, OfferPublish, SendPubRel
 from state.model import Position, ReasonCode
 from state.records.commands import encode_command_batch

@@ -1,7 +1,7 @@
 """sinks.mqtt.known_tables"""
 
 from sinks.mqtt.known_tables import NO_TABLES, RoutingView
-from sinks.mqtt.limits.settings import Limit
+from sinks.mqtt.settings import Limit
 from sinks.routing.retained_table import RetainedEntry, RetainedTable
 from sinks.routing.session_table import SessionTable
 from sinks.routing.settings import RoutingSettings

@@ -3,8 +3,8 @@ import time
 
 import pytest
 
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.pressure import LoopLagMonitor, Pressure
+from sinks.routing.settings import FastPathSettings
 
 SETTINGS = FastPathSettings(pressure_loop_lag_ms=50, pressure_unconfirmed=9, pressure_offers=9, pressure_hold_ms=500)
 

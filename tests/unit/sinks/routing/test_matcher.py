@@ -23,9 +23,9 @@ from state.records.routing import (
     source_number,
 )
 from state.records.session_marks import SessionMark, encode_mark, mark_key
-from state.records.settings import RecordLimits
 from state.records.subscriptions import SubscriptionList, decode_subscriptions, encode_subscriptions
 from state.records.uplink import uplink_headers
+from state.settings import RecordLimits
 
 NOW_MS = 1_700_000_000_000
 PARTITIONS = 4

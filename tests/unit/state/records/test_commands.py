@@ -20,7 +20,7 @@ from state.errors import UnreadableRecord
 from state.model import ClientId, Position, QoS, Subscription, Value
 from state.records.commands import command_records, decode_command_batch
 from state.records.record import VERSION_BYTE
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 
 LIMITS = RecordLimits()
 

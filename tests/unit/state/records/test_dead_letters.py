@@ -27,7 +27,7 @@ from state.records.dead_letters import (
 from state.records.events import decode_events
 from state.records.messages import message_event, parse_message
 from state.records.record import Header, SinkRecord, header_bytes
-from state.records.settings import RecordLimits, Topics
+from state.settings import RecordLimits, Topics
 
 LIMITS = RecordLimits()
 NOW = 1_700_000_000_000

@@ -3,7 +3,7 @@ import json
 from state.commands import RecordTransition, Transition
 from state.records.ledger import ledger_records, ledger_row
 from state.records.record import SinkRecord
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 
 LIMITS = RecordLimits()
 NOW = 1_700_000_000_000

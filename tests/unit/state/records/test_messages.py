@@ -14,7 +14,7 @@ from state.records.messages import (
     parse_broken_message,
     parse_message,
 )
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 
 TOPIC = ("mqtt-topic", b"cmd")
 

@@ -10,7 +10,7 @@ from state.errors import UnreadableRecord
 from state.model import Outcome
 from state.records.receipts import OWN_TOPIC, Receipt, decode_receipt, receipt_records
 from state.records.record import SinkRecord
-from state.records.settings import RecordLimits, Topics
+from state.settings import RecordLimits, Topics
 
 SCHEMA = Path(__file__).parents[4] / "docs" / "reference" / "receipt.schema.json"
 RECEIPT = Receipt(

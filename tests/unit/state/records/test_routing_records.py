@@ -25,7 +25,6 @@ from state.records.routing import (
     most_recipients,
     source_number,
 )
-from state.records.settings import RecordLimits
 from state.records.subscriptions import (
     SubscriptionList,
     decode_subscriptions,
@@ -35,6 +34,7 @@ from state.records.subscriptions import (
     subscriptions_record,
 )
 from state.records.uplink import uplink_headers
+from state.settings import RecordLimits
 
 ROUTING = Routing(
     source=17, mark=5, connection_id=3, version=2, qos=QoS.AT_LEAST_ONCE, retain=True, subscription_ids=(7,), share="$share/g/a/#"

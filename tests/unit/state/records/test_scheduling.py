@@ -10,7 +10,7 @@ from state.events import CancelRequested, MessageRefused, MessageSubmitted
 from state.model import Position
 from state.records.messages import message_event, parse_message
 from state.records.scheduling import MAX_DELAY_MS, collapse_key, deliver_at_ms, due_at_ms, rfc_3339
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from tests.unit.state.records.test_messages import TOPIC, Header
 
 NOW = 1_800_000_000_000

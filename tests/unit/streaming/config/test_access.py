@@ -4,8 +4,7 @@ import re
 import pytest
 
 from sinks.mqtt.access.certificates import CertificateUser
-from sinks.mqtt.access.settings import AccessRule
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings, Transport
+from sinks.mqtt.settings import AccessRule, ClientCertificate, ListenerSettings, Transport
 from streaming.config.errors import ConfigurationError
 from streaming.config.keys import keys_of
 from streaming.config.resources import conf_file

@@ -11,7 +11,7 @@ from streaming.config.explain import render_toml
 from streaming.config.resources import conf_file
 from streaming.config.settings import load_settings
 from streaming.engine.lifecycle.settings_log import pipeline_settings
-from streaming.engine.operator.settings import SettingsOfClients
+from streaming.engine.operator.pipeline import SettingsOfClients
 from streaming.topics import planned_topics
 
 GOOD = """

@@ -8,18 +8,13 @@ from typing import Any
 import pytest
 
 from sinks.bridge.settings import BridgeSettings
-from sinks.fast_path.settings import FastPathSettings
 from sinks.kafka.security.client_settings import KafkaSettings
-from sinks.mqtt.access.settings import AccessRule, LoginSettings
-from sinks.mqtt.limits.settings import DeviceLimits
-from sinks.mqtt.listeners.settings import ListenerSettings
-from sinks.mqtt.settings import GatewaySettings
-from sinks.routing.settings import RoutingSettings
+from sinks.mqtt.settings import AccessRule, DeviceLimits, GatewaySettings, ListenerSettings, LoginSettings
+from sinks.routing.settings import FastPathSettings, RoutingSettings
 from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
-from state.records.settings import RecordLimits
 from state.setting import SETTING, Process
-from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
+from state.settings import BackoffSettings, RecordLimits, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
 from streaming.config.keys import keys_of
@@ -27,7 +22,7 @@ from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
 from streaming.config.settings import Settings, gateway_settings, load_settings, routing_settings
 from streaming.engine.lifecycle.settings_log import pipeline_settings
-from streaming.engine.operator.settings import SettingsOfClients
+from streaming.engine.operator.pipeline import SettingsOfClients
 from streaming.settings import EngineSettings
 
 

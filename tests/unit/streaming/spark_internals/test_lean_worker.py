@@ -24,8 +24,8 @@ from state.records.events import encode_event
 from state.records.record import Header, SinkRecord
 from streaming import spark_internals
 from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator, TaskOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.sink_columns import SinkRows
 from streaming.spark_internals import lean_streams, lean_worker
 from streaming.spark_internals.lean_streams import LeanState

@@ -6,7 +6,7 @@ from collections import Counter
 import pytest
 
 from state.settings import RetryMqtt5, SessionSettings
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.what_if.comparison import Comparison
 from streaming.what_if.micro_batches import MicroBatches
 from streaming.what_if.partition_replay import PartitionReplay, WhatIfTask

@@ -11,7 +11,7 @@ from state.records.ledger import encode_ledger_rows
 from state.records.record import NEWER_MARK
 from streaming.engine.batch_record import NO_CLIENT
 from streaming.engine.operator.cells import EVENTS
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.history.sources.kafka_ranges import CutReason, OffsetRange
 from streaming.what_if import small_log
 from streaming.what_if.micro_batches import MicroBatches

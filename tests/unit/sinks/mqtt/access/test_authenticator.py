@@ -15,11 +15,9 @@ from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import EVERYTHING, Grant, LoginRefusal, LoginRefused
 from sinks.mqtt.access.password_file import HASHER, write_password_file
-from sinks.mqtt.access.settings import AccessRule, LoginSettings
 from sinks.mqtt.codec.packets import Connect
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import AccessRule, ClientCertificate, GatewaySettings, ListenerSettings, LoginSettings
 from state.model import Will
 
 OPEN, CLOSED = Peer("192.0.2.1", ListenerAuthPolicy(is_anonymous_allowed=True)), Peer("192.0.2.1", ListenerAuthPolicy())

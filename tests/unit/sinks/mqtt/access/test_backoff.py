@@ -1,5 +1,5 @@
 from sinks.mqtt.access.backoff import FailedLogins
-from sinks.mqtt.access.settings import LoginSettings
+from sinks.mqtt.settings import LoginSettings
 
 SETTINGS = LoginSettings(max_failures=3, failure_wait_ms=100, max_failure_wait_ms=1_000)
 

@@ -15,11 +15,10 @@ from structlog.testing import capture_logs
 from sinks.mqtt.access.authenticator import Authenticator, ListenerAuthPolicy, Peer
 from sinks.mqtt.access.grant import Grant, LoginRefused
 from sinks.mqtt.access.key_server import KeyServer
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.token_keys import KeyServerError, check_key_server, fetch_token_keys
 from sinks.mqtt.codec.packets import Connect
 from sinks.mqtt.metrics import GatewayCounters
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import GatewaySettings, LoginSettings
 from state.model import ReasonCode
 from tests.support.waiting import DEADLINE_S
 

@@ -2,7 +2,7 @@ import pytest
 
 from sinks.mqtt.access.grant import ANONYMOUS, EVERYTHING, Grant, LoginRefusal, LoginRefused, User
 from sinks.mqtt.access.rules import Rules
-from sinks.mqtt.access.settings import AccessRule
+from sinks.mqtt.settings import AccessRule
 
 ADA = User("ada")
 

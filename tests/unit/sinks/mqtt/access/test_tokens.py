@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from sinks.mqtt.access.errors import UnusableFile
 from sinks.mqtt.access.grant import LoginRefusal, LoginRefused, User
-from sinks.mqtt.access.settings import LoginSettings
 from sinks.mqtt.access.token_keys import TokenKey, read_token_keys
 from sinks.mqtt.access.tokens import Tokens, looks_like_token
+from sinks.mqtt.settings import LoginSettings
 
 KEY = ec.generate_private_key(ec.SECP256R1())
 NOW_S = int(time.time())

@@ -4,9 +4,8 @@ import sys
 
 from sinks.host.outbox import FastPublish
 from sinks.mqtt.connection.append_queue import Append, AppendQueue
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
-from sinks.mqtt.settings import GatewaySettings
+from sinks.mqtt.settings import DeviceLimits, GatewaySettings
 from state.events import FastSent, PubAckReceived, PubRecReceived
 from state.model import MIN_FAST_PACKET_ID, Message, Position, QoS
 from state.records.events import MAX_EVENTS_IN_RECORD, decode_events, encode_event

@@ -2,8 +2,8 @@
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from sinks.mqtt.settings import DeviceLimits
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, connected
 
 

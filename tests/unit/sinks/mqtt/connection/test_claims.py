@@ -7,7 +7,7 @@ import pytest
 
 from sinks.mqtt.connection.append_queue import AppendTopic
 from sinks.mqtt.connection.phases import Phase
-from sinks.mqtt.limits.settings import Limit
+from sinks.mqtt.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Claim, ClientConnected, ClientDisconnected, ConnectionLost, ExpiredSession, Subscribed

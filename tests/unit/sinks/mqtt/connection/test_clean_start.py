@@ -2,9 +2,9 @@
 
 import pytest
 
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.access.grant import Grant
 from sinks.mqtt.connection.phases import Phase
+from sinks.routing.settings import FastPathSettings
 from state.commands import AcceptConnection, CloseConnection
 from state.events import Capability, ClientConnected, ClientDisconnected, ConnectionLost, PubRelReceived
 from state.model import ReasonCode

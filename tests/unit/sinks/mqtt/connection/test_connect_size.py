@@ -3,7 +3,7 @@
 import pytest
 
 from sinks.mqtt.access.grant import EVERYTHING, Grant
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 from state.commands import AcceptConnection
 from tests.unit.sinks.mqtt.connection.harness import Harness
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, packet, publish, text

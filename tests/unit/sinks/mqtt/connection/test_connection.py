@@ -3,7 +3,7 @@
 import pytest
 
 from sinks.mqtt.connection.phases import Phase
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 from state.commands import AcceptConnection, CloseConnection, SendPublish
 from state.events import ClientConnected, ClientDisconnected, ConnectionLost
 from state.model import QoS, ReasonCode

@@ -5,15 +5,15 @@ from typing import Any
 import pytest
 
 from sinks.fast_path.offering import FastPathState
-from sinks.fast_path.settings import FastPathSettings
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.limits.buffered import Buffered
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
+from sinks.routing.settings import FastPathSettings
 from state.events import FastSent
 from state.model import Position, QoS, ReasonCode, Routing, Subscription
 from state.outbound.deduplication import message_digest
 from state.records.routing import encode_routing
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish, written
 from tests.unit.sinks.mqtt.connection.offers import (
     FIRST,

@@ -1,6 +1,6 @@
 """A device that publishes too fast."""
 
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 from state.events import PubAckReceived, PubCompReceived, PublishReceived
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected, send_publish
 from tests.unit.sinks.mqtt.mqtt_bytes import connect, publish

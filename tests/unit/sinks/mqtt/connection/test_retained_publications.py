@@ -5,7 +5,7 @@ import pytest
 from sinks.mqtt.connection.append_queue import Append, AppendTopic
 from sinks.mqtt.connection.phases import CloseReason
 from sinks.mqtt.known_tables import NO_TABLES, KnownTables
-from sinks.mqtt.limits.settings import Limit
+from sinks.mqtt.settings import Limit
 from sinks.routing.settings import RoutingSettings
 from state.events import ClientConnected, PublishReceived
 from state.model import ReasonCode

@@ -1,7 +1,7 @@
 import pytest
 
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 
 
 def limiter_for(max_delay_ms: int) -> AdaptiveRateLimiter:

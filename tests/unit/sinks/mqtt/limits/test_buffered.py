@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from sinks.mqtt.limits.buffered import Buffered
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 
 
 class Device:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.connect_queue import ConnectQueue, Turn
-from sinks.mqtt.limits.settings import DeviceLimits
+from sinks.mqtt.settings import DeviceLimits
 
 ANSWER_TIMEOUT_MS = 30_000
 

@@ -6,8 +6,8 @@ from structlog.testing import capture_logs
 from sinks.log_throttle import RefusalLog
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, ConnectionSlot
 from sinks.mqtt.limits.hosts import Hosts
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import DeviceLimits
 
 
 class Sockets:

@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from sinks.mqtt.codec import framing
 from sinks.mqtt.limits.packet_parts import PacketParts
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import DeviceLimits
 from state.errors import ProtocolViolation
 from state.events import Subscribed, Unsubscribed
 from tests.unit.sinks.mqtt.connection.harness import Harness, ack, connected

@@ -2,8 +2,8 @@ import pytest
 
 from sinks.mqtt.limits.adaptive_rate import AdaptiveRateLimiter
 from sinks.mqtt.limits.packet_rates import PacketRates
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.metrics import GatewayCounters
+from sinks.mqtt.settings import DeviceLimits
 from tests.unit.sinks.mqtt.connection.harness import PINGREQ, PINGRESP, Harness, ack, connected
 from tests.unit.sinks.mqtt.mqtt_bytes import body_start, packet, publish, text
 

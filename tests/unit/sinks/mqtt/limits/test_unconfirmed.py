@@ -2,8 +2,8 @@ from typing import Any
 
 import pytest
 
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.limits.unconfirmed import Unconfirmed
+from sinks.mqtt.settings import DeviceLimits
 
 
 class Device:

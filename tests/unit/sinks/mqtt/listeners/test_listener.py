@@ -10,10 +10,9 @@ from structlog.testing import capture_logs
 
 from sinks.log_throttle import RefusalLog
 from sinks.mqtt.limits.connection_counts import ConnectionCounts, Hosts
-from sinks.mqtt.limits.settings import DeviceLimits
 from sinks.mqtt.listeners import listener
 from sinks.mqtt.listeners.listener import AcceptFailures, Listener
-from sinks.mqtt.listeners.settings import ListenerSettings
+from sinks.mqtt.settings import DeviceLimits, ListenerSettings
 from tests.support.waiting import until
 
 

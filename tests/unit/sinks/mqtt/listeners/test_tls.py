@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from sinks.mqtt.access.errors import UnusableFile
-from sinks.mqtt.listeners.settings import ClientCertificate, ListenerSettings
 from sinks.mqtt.listeners.tls import tls_context
+from sinks.mqtt.settings import ClientCertificate, ListenerSettings
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from wsproto.events import (
 )
 
 from sinks.mqtt.listeners.listener import ListenerStep
-from sinks.mqtt.listeners.settings import ListenerSettings, Transport
 from sinks.mqtt.listeners.websocket import WebSocketProtocol
+from sinks.mqtt.settings import ListenerSettings, Transport
 
 NOT_ASCII = (
     b"GET /mqtt HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: \xed\r\nSec-WebSocket-Version: 13\r\n"

@@ -10,10 +10,10 @@ import pytest
 from structlog.testing import capture_logs
 
 from state.records.record import SinkRecord
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from streaming.engine.intake.record_sizes import RecordFacts
 from streaming.engine.intake.set_aside import SetAside
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.spark_internals.checkpoint import Offsets
 
 LIMITS = RecordLimits()

@@ -9,7 +9,7 @@ from streaming.config.settings import Settings
 from streaming.engine.lifecycle import reload as reload_module
 from streaming.engine.lifecycle.reload import Reloader, reload
 from streaming.engine.lifecycle.settings_log import pipeline_settings
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.topics import TopicReport
 
 POLICIES = {"policies": [{"name": "short", "clients": "*", "message_ttl": "1s"}]}

@@ -10,12 +10,11 @@ from structlog.testing import capture_logs
 from state.dead_letters.exchanges import Binding, Exchange, Exchanges, ExchangeType
 from state.dead_letters.policy import Policy
 from state.model import Destination, DestinationKind, Outcome
-from state.records.settings import RecordLimits
-from state.settings import BackoffSettings, RetryMqtt5, SessionSettings
+from state.settings import BackoffSettings, RecordLimits, RetryMqtt5, SessionSettings
 from streaming.engine.errors import UnreadableSettings
 from streaming.engine.lifecycle.settings_log import SettingsLog
 from streaming.engine.operator.by_batch import BatchSettings
-from streaming.engine.operator.settings import PipelineSettings, SessionProfile
+from streaming.engine.operator.pipeline import PipelineSettings, SessionProfile
 from tests.unit.streaming.engine.memory_files import MemoryFiles
 
 FIRST = PipelineSettings(commands_partitions=4)

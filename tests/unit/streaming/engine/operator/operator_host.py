@@ -16,8 +16,8 @@ from state.records.commands import decode_command_batch
 from state.records.events import encode_event
 from state.session import Session
 from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import StateRow
 
 NOW = 1_700_000_000_000

@@ -8,8 +8,8 @@ import pytest
 from pyspark import TaskContext
 
 from streaming.engine.operator.by_batch import BATCH_ID, BatchSettings, OperatorByBatch
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import TaskOperator
-from streaming.engine.operator.settings import PipelineSettings
 
 NOW = PipelineSettings(commands_partitions=1)
 BEFORE = replace(NOW, receipts=False)

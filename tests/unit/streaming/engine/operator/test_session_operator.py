@@ -8,11 +8,11 @@ from state.commands import AcceptConnection, OpenFastPath, SendPublish
 from state.events import Capability, ClientConnected, ConnectionLost, FastSent, PubAckReceived, Subscribed
 from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from streaming.engine.operator import session_operator, to_events
 from streaming.engine.operator.cells import EVENTS, MESSAGES
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.session_operator import SessionOperator
-from streaming.engine.operator.settings import PipelineSettings
 from streaming.engine.operator.state_row import STATE_ROW_VERSION
 from tests.unit.streaming.engine.operator.operator_host import NOW, SETTINGS, Host, commands, fail_on, group_state, is_poison, of
 

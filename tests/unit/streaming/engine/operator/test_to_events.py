@@ -23,9 +23,9 @@ from state.events import (
 from state.model import Message, Position, QoS
 from state.records.events import encode_event, joined
 from state.records.record import Header
-from state.records.settings import RecordLimits
+from state.settings import RecordLimits
 from streaming.engine.operator.cells import EVENTS, MESSAGES, SourceRecord
-from streaming.engine.operator.settings import PipelineSettings
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.to_events import to_events
 
 SETTINGS = PipelineSettings(commands_partitions=4)

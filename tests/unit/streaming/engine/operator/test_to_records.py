@@ -25,8 +25,8 @@ from state.records.commands import decode_command_batch
 from state.records.events import decode_events
 from state.records.record import Header, SinkRecord
 from state.records.routes import Route, decode_route
-from state.records.settings import RecordLimits
-from streaming.engine.operator.settings import PipelineSettings
+from state.settings import RecordLimits
+from streaming.engine.operator.pipeline import PipelineSettings
 from streaming.engine.operator.to_records import to_records
 
 SETTINGS = PipelineSettings(commands_partitions=4)

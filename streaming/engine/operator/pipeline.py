@@ -11,8 +11,7 @@ from functools import cache, lru_cache
 
 from state.dead_letters.exchanges import NO_EXCHANGES, Exchanges
 from state.dead_letters.policy import Policies, Policy
-from state.records.settings import RecordLimits, Topics
-from state.settings import SessionSettings
+from state.settings import RecordLimits, SessionSettings, Topics
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from sinks.mqtt.listeners.settings import ListenerSettings, Transport, is_loopback
-from sinks.mqtt.settings import NO_LISTENER, GatewaySettings
+from sinks.mqtt.settings import NO_LISTENER, GatewaySettings, ListenerSettings, Transport, is_loopback
 
 
 @pytest.mark.parametrize(
