@@ -118,6 +118,7 @@ def test_the_gateways_believe_the_balancer_and_keep_their_names() -> None:
     balancer = SERVICES["balancer"]["networks"]["default"]["ipv4_address"]
     (network,) = COMPOSE["networks"]["default"]["ipam"]["config"]
     assert ipaddress.ip_address(balancer) in ipaddress.ip_network(network["subnet"])
+    assert ipaddress.ip_address(balancer) not in ipaddress.ip_network(network["ip_range"]), "Docker gives these to others"
     for name in GATEWAYS:
         settings = settings_of(name)
         (listener,) = settings.listeners
