@@ -285,15 +285,21 @@ format: setup ## Format the code and mend what ruff can
 	$(BIN)/ruff format .
 
 .PHONY: requirements
-requirements: setup ## Compile requirements.txt from pyproject.toml (the only target that resolves versions)
+requirements: setup ## Compile requirements.txt and those of the image from pyproject.toml (the only target that resolves versions)
 	@tools="$$(mktemp -d)"; trap 'rm -rf "$$tools"' EXIT
 	$(BIN)/python -m venv "$$tools/venv"
 	"$$tools/venv/bin/python" -m pip install --quiet pip-tools
-	grep '^#' requirements.txt > "$$tools/header"
-	cp requirements.txt "$$tools/requirements.txt"
-	"$$tools/venv/bin/pip-compile" --quiet --extra engine --extra tracing --extra dev --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
-		--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --output-file "$$tools/requirements.txt" pyproject.toml
-	{ cat "$$tools/header"; grep -v '^#' "$$tools/requirements.txt"; } > requirements.txt
+	compiled() { # FILE ARGUMENTS: the head of the file stays, and so does each version that still fits
+		grep '^#' "$$1" > "$$tools/header"
+		cp requirements.txt "$$tools/compiled.txt"
+		"$$tools/venv/bin/pip-compile" --quiet "$${@:2}" --generate-hashes --strip-extras --allow-unsafe --no-header --no-annotate \
+			--no-emit-index-url --no-emit-find-links --no-emit-trusted-host --no-emit-options --output-file "$$tools/compiled.txt" pyproject.toml
+		{ cat "$$tools/header"; grep -v '^#' "$$tools/compiled.txt"; } > "$$tools/whole.txt"
+		cp "$$tools/whole.txt" "$$1"
+	}
+	compiled requirements.txt --extra engine --extra tracing --extra dev
+	compiled requirements-image.txt --extra engine --extra tracing
+	compiled requirements-build.txt --all-build-deps --only-build-deps
 
 .PHONY: clean
 clean: ## Remove what was built and the data under var/; .venv and .cache stay

@@ -1,7 +1,7 @@
 """The files of conf/cluster fit together: what they name exists, and their configuration is one that Inflight takes.
 
-This is a dry run: no container is started. tests/integration/up/test_containers.py starts docker-compose.yml where a container
-engine answers, and tests/integration/engine/test_three_brokers.py runs the processes of conf/cluster without containers.
+This is a dry run: no container is started (`make lint-containers`). tests/integration/containers starts them with
+`make test-containers`; tests/integration/engine/test_three_brokers.py runs the processes of conf/cluster without containers.
 """
 
 import ipaddress
@@ -16,6 +16,7 @@ import yaml
 from typer.testing import CliRunner
 
 from inflight.cli.app import app
+from inflight.local.set_up import packages_of
 from streaming.config.settings import Settings, load_settings
 from streaming.topics import planned_topics
 
@@ -156,17 +157,53 @@ def test_prometheus_looks_where_the_processes_serve_their_numbers() -> None:
 
 
 def test_the_image_gets_all_that_its_build_needs_and_that_is_there() -> None:
-    lines = (ROOT / "conf" / "Dockerfile").read_text(encoding="utf-8").splitlines()
-    copied = [source for line in lines if line.startswith("COPY ") for source in line.split()[1:-1]]
+    copied = copied_into_the_image()
     assert [source for source in copied if not (ROOT / source).exists()] == []
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     wheel = project["tool"]["hatch"]["build"]["targets"]["wheel"]
-    needed = {*wheel["packages"], *wheel.get("force-include", {}), project["project"]["readme"], "requirements.txt"}
+    needed = {
+        *wheel["packages"],
+        *wheel.get("force-include", {}),
+        project["project"]["readme"],
+        *project["project"]["license-files"],
+    }
     assert {Path(path).parts[0] for path in needed} <= set(copied)
 
 
+def copied_into_the_image() -> list[str]:
+    """Returns the files and folders of the repository that conf/Dockerfile copies."""
+    lines = (ROOT / "conf" / "Dockerfile").read_text(encoding="utf-8").splitlines()
+    copies = [line for line in lines if line.startswith("COPY ") and "--from=" not in line]
+    return [source for line in copies for source in line.split()[1:-1]]
+
+
+def test_the_build_gets_what_the_image_copies_and_nothing_else() -> None:
+    ignored = (ROOT / ".dockerignore").read_text(encoding="utf-8").splitlines()
+    assert "*" in ignored
+    sent = {line[1:] for line in ignored if line.startswith("!")}
+    assert sent == {Path(source).parts[0] for source in copied_into_the_image()}
+
+
+def pins(name: str) -> dict[str, str]:
+    """Returns each package of a requirements file with its version and hashes."""
+    packages = packages_of((ROOT / name).read_text(encoding="utf-8"))
+    return {package.partition("==")[0]: package for package in packages}
+
+
+def test_the_image_has_the_packages_that_are_tested_without_the_tools() -> None:
+    tested, image, build = pins("requirements.txt"), pins("requirements-image.txt"), pins("requirements-build.txt")
+    assert image.items() <= tested.items(), "make requirements"
+    assert "hatchling" in build
+    assert all("--hash=" in package for package in (*image.values(), *build.values()))
+    assert image.keys() & {"ruff", "mypy", "pytest", "hypothesis", "matplotlib", "hatchling"} == set()
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    wanted = {re.split(r"[=<>\[]", line)[0] for line in (*project["dependencies"], *extras["engine"], *extras["tracing"])}
+    assert wanted <= image.keys()
+
+
 def test_the_services_for_one_machine_have_valid_commands() -> None:
-    """docker-compose.yml, which `make test-containers` starts where a container engine answers."""
+    """docker-compose.yml, which `make test-containers` starts."""
     services = yaml.safe_load((ROOT / "docker-compose.yml").read_text(encoding="utf-8"))["services"]
     ours = {name: service["command"] for name, service in services.items() if service["image"] == "inflight:dev"}
     assert ours.keys() == {"topics", "engine", "standby", "gateway"}
