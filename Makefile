@@ -1,5 +1,5 @@
 # Everything that a newcomer, a developer and the CI need. `make` alone lists it.
-# Nothing is installed outside this directory (.venv, .cache), except by `make test-interop`, which says so.
+# Nothing is installed outside this directory (.venv, .cache), except by `make test-interop` and `make test-containers`, which say so.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -9,6 +9,7 @@ SHELL := /bin/bash
 
 BIN := .venv/bin
 INTEROP := .cache/interop
+CONTAINERS := .cache/containers
 MUTATION := .cache/mutation
 SITE := .cache/site
 SBOM := .cache/sbom
@@ -22,6 +23,17 @@ find_python = for candidate in $${PYTHON:-} python3.11 python3.12 python3.13 pyt
 # Shows what a step is and how long it took: $(call step,what,command)
 define step
 printf '\n\033[1m== %s\033[0m\n' "$(1)"; started=$$SECONDS; $(2); printf '== %s: %d s\n' "$(1)" "$$((SECONDS - started))"
+endef
+
+# Installs the Debian packages of the shell array `missing`, and says so.
+define install_missing
+if [ $${#missing[@]} -gt 0 ]; then
+	command -v apt-get >/dev/null || { echo "Please install $${missing[*]} (there is no apt-get here) and try again." >&2; exit 1; }
+	as_root=(); [ "$$(id -u)" -eq 0 ] || as_root=(sudo)
+	echo "installing $${missing[*]} with apt-get"
+	"$${as_root[@]}" apt-get update --quiet=2
+	DEBIAN_FRONTEND=noninteractive "$${as_root[@]}" apt-get install --yes --quiet=2 --no-install-recommends "$${missing[@]}"
+fi
 endef
 
 .PHONY: help
@@ -152,9 +164,21 @@ examples: jars $(INTEROP)/node_modules/kafkajs/package.json interop-tools ## Run
 test-wheel: jars ## The built wheel in a virtual environment of its own: import, command, `inflight up`
 	@$(call step,wheel,$(BIN)/pytest -m wheel)
 
+.PHONY: lint-containers
+lint-containers: setup ## Check the files for containers and Kubernetes (references, schemas, configuration) without starting any
+	@$(call step,files for containers,$(BIN)/pytest -q tests/unit/test_cluster_files.py tests/unit/test_container_support.py tests/unit/test_kubernetes_files.py tests/unit/test_watching_files.py)
+
 .PHONY: test-containers
-test-containers: setup ## Build the image, start docker-compose.yml and send a message; says that it was not run where no container engine is
-	@$(call step,containers,$(BIN)/pytest -q -rs -m containers tests/integration/up/test_containers.py)
+test-containers: setup container-tools ## Run docker-compose.yml and conf/cluster and kill each container; starts a dockerd of its own where no engine answers (BASE=python:3.13-slim-trixie JAVA=21 CONTAINERS=DIR)
+	@$(call step,containers,INFLIGHT_CONTAINERS="$(abspath $(CONTAINERS))" INFLIGHT_IMAGE_BASE="$(BASE)" INFLIGHT_IMAGE_JAVA="$(JAVA)" $(BIN)/pytest -q -m containers --durations=8 tests/integration/containers)
+
+.PHONY: container-tools
+container-tools:
+	@missing=()
+	docker version >/dev/null 2>&1 || PATH="$$PATH:/usr/sbin" command -v dockerd >/dev/null || missing+=(docker.io iptables)  # its service is not needed
+	docker compose version >/dev/null 2>&1 || command -v docker-compose >/dev/null || missing+=(docker-compose)
+	command -v mmdebstrap >/dev/null || ! command -v apt-get >/dev/null || missing+=(mmdebstrap)  # for images that cannot be pulled
+	$(install_missing)
 
 .PHONY: interop-tools
 interop-tools:
@@ -169,13 +193,7 @@ interop-tools:
 	command -v npm >/dev/null || missing+=(npm)
 	command -v javac >/dev/null || missing+=(openjdk-17-jdk-headless)  # runs examples/Backend.java from its source
 	command -v go >/dev/null || echo "NOT RUN: examples/go needs Go 1.24 or newer, which is not here"
-	if [ $${#missing[@]} -gt 0 ]; then
-		command -v apt-get >/dev/null || { echo "Please install $${missing[*]} (there is no apt-get here) and try again." >&2; exit 1; }
-		as_root=(); [ "$$(id -u)" -eq 0 ] || as_root=(sudo)
-		echo "installing $${missing[*]} with apt-get"
-		"$${as_root[@]}" apt-get update --quiet=2
-		DEBIAN_FRONTEND=noninteractive "$${as_root[@]}" apt-get install --yes --quiet=2 --no-install-recommends "$${missing[@]}"
-	fi
+	$(install_missing)
 
 $(INTEROP)/node_modules/kafkajs/package.json: | interop-tools
 	@mkdir -p $(INTEROP)

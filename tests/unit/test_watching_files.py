@@ -1,6 +1,6 @@
 """Prometheus' rules and Grafana's dashboard: they parse, use metrics and labels that exist, and each alert says what to do.
 
-There is no Docker here: that containers like these files is not tested.
+`make test-containers` runs Prometheus in a container with these files. Grafana is not run.
 """
 
 import json
