@@ -11,6 +11,7 @@ from typing import Final
 import msgspec
 import pytest
 
+from sinks.host.outbox import Outbox
 from sinks.mqtt.connection.left_session import LeftSession
 from state.commands import OfferPublish
 from state.errors import InflightError
@@ -39,9 +40,15 @@ def limits_do_not_matter(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(continuing, "max_left", lambda outbound: (1_000, 1 << 20))
 
 
+def unfinished_messages_do_not_matter(patch: pytest.MonkeyPatch) -> None:
+    """A session is left whatever the device has not acknowledged."""
+    patch.setattr(Outbox, "is_empty", True)
+
+
 MUTANTS: Final[dict[str, tuple[Change, int]]] = {
     "gaps do not matter": (gaps_do_not_matter, 3),
     "limits do not matter": (limits_do_not_matter, 6),
+    "unfinished messages do not matter": (unfinished_messages_do_not_matter, 4),
 }
 
 
