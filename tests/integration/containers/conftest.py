@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,10 +23,16 @@ CLUSTER = ROOT / "conf" / "cluster" / "docker-compose.yml"
 
 @dataclass(frozen=True)
 class Prepared:
-    """An engine that has the images. missing: images that can neither be pulled nor built."""
+    """An engine that has the images.
+
+    Attributes:
+        missing: Images that can neither be pulled nor built.
+        report: Shows a line beside the results of the tests.
+    """
 
     engine: ContainerEngine
     missing: frozenset[str]
+    report: Callable[[str], None]
 
 
 @pytest.fixture(scope="session")
@@ -59,9 +65,11 @@ def prepared(request: pytest.FixtureRequest) -> Iterator[Prepared]:
             report(f"{OURS} is built: {size / 1e9:.2f} GB")
             for image in sorted(named):
                 report(f"{image}: {'not started' if image in missing else kind(images, image)}")
-            yield Prepared(engine, frozenset(missing))
+            yield Prepared(engine, frozenset(missing), report)
+            return
     except CannotRunContainers as error:
-        pytest.fail(str(error), pytrace=False)
+        why = str(error)
+    pytest.fail(why, pytrace=False)
 
 
 def build_ours(engine: ContainerEngine, base: str) -> None:
@@ -85,6 +93,7 @@ def composition(prepared: Prepared, request: pytest.FixtureRequest) -> Iterator[
     found = Composition(prepared.engine, file, f"inflight-test-{file.parent.name if file == CLUSTER else 'one'}")
     found.down()  # what a killed run has left behind
     try:
+        prepared.report(f"{file.relative_to(ROOT)}: up")
         found.up(*(service for service, image in images_of(file).items() if image not in prepared.missing))
         yield found
     finally:
@@ -92,7 +101,10 @@ def composition(prepared: Prepared, request: pytest.FixtureRequest) -> Iterator[
 
 
 @pytest.fixture(scope="module")
-def device(composition: Composition) -> Iterator[ReceivingDevice]:
+def device(composition: Composition, prepared: Prepared) -> Iterator[ReceivingDevice]:
     """A device that stays connected to the published port, and a backend that sends to it."""
     with ReceivingDevice("in-a-container", composition, "127.0.0.1:29092") as found:
+        prepared.report("the device is connected")
+        seconds = found.gets_a_message()
+        prepared.report(f"its first message has arrived, and the receipt, after {seconds:.1f} s")
         yield found
