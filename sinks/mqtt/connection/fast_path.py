@@ -286,7 +286,7 @@ class WireFastPath:
             max_messages=max_messages,
             max_bytes=max_bytes,
             subscriptions=self._subscriptions,
-            known_ids=self._known_ids,
+            known_ids=b"".join(self._known_ids),
             marks=self._marks,
             used_ids=used_ids,
             listed_ids=listed_ids,
@@ -306,7 +306,8 @@ class WireFastPath:
         else:
             chain = Chain(known_to=offset, left_at=left.began_at, taken_at=left.taken_at)
         self._chains[partition], self._began_at = chain, left.began_at
-        self._known_ids, self._marks, self._subscriptions = left.known_ids, left.marks, left.subscriptions
+        self._learn_ids(left.known_ids)
+        self._marks, self._subscriptions = left.marks, left.subscriptions
         self.outbox.continue_fast_ids(left.used_ids, left.listed_ids, left.last_id)
         self._own_list, self._is_accepted, self._wall_ahead_ms = left.list_id[0], is_accepted, left.wall_ahead_ms
         self.held = left.held
@@ -347,8 +348,7 @@ class WireFastPath:
         self.outbox.free_fast_ids(grant.after, grant.ids_in_use, grant.last_id)
         if grant.is_snapshot:
             self._known_ids = {taken.digest: None for taken in self._taken.values() if taken.digest is not None}
-        for start in range(0, len(grant.recent_ids), DIGEST_BYTES):
-            self._known_ids[grant.recent_ids[start : start + DIGEST_BYTES]] = None
+        self._learn_ids(grant.recent_ids)
         self._marks.handled(grant.marks or ())
         if grant.subscriptions is not None:
             self._subscriptions = Subscriptions()
@@ -357,6 +357,10 @@ class WireFastPath:
             for topic_filter, change in self._resubscribed.items():
                 self._resubscribe(topic_filter, change)
         return adopted
+
+    def _learn_ids(self, digests: bytes) -> None:
+        for start in range(0, len(digests), DIGEST_BYTES):
+            self._known_ids[digests[start : start + DIGEST_BYTES]] = None
 
     def _forget_adopted(self, partition: int, offset: int, now_ms: int) -> tuple[int, int]:
         """Forgets what the session has read: it does not send that as if for the first time."""

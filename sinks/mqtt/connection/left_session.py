@@ -26,8 +26,8 @@ from state.records.messages import BCC, CC, EXPIRATION, PRIORITY
 from state.records.record import HEADER_BYTES
 from state.records.scheduling import CANCEL, COLLAPSE_KEY, DELIVER_AT
 
-MAX_LEFT_SESSIONS: Final = 10_000
-"""Sessions that one gateway keeps; beyond, the one that was left first is forgotten."""
+MAX_LEFT_SESSIONS: Final = 4_096
+"""Sessions that one gateway keeps; beyond, the one that was left first is forgotten. One takes up to 12 KB besides its offers."""
 MAX_LEFT_BYTES: Final = 16 << 20
 """All offers that are held for them."""
 _NOT_IN_TURN: Final = frozenset({EXPIRATION, PRIORITY, CC, BCC, DELIVER_AT, COLLAPSE_KEY, CANCEL})
@@ -45,7 +45,8 @@ class LeftSession:
         began_at: Below the offset of any message that the list can match, if it is not granted.
         taken_at: The highest offset that was sent here; -1 = none was.
         max_messages, max_bytes: Of what is held.
-        known_ids, marks: By which repetitions are known.
+        known_ids: Digests of message ids, joined.
+        marks: By which copies of routed messages are known.
         used_ids, listed_ids, last_id: The packet ids of the fast path that may still be in use, as in Outbox.
         held: What came since.
         wall_ahead_ms: How far the time since 1970 is ahead of the monotonic clock, as of the newest offer.
@@ -61,7 +62,7 @@ class LeftSession:
     max_messages: int
     max_bytes: int
     subscriptions: Subscriptions
-    known_ids: dict[bytes, None]
+    known_ids: bytes
     marks: KnownMarks
     used_ids: dict[PacketId, Position]
     listed_ids: frozenset[PacketId]
