@@ -467,6 +467,7 @@ class Gateway(CommandHost[DeviceSocket]):
     def count_load(self) -> None:
         """Measures the gauges and the progress that need every socket; called about once a second."""
         self.counters.partitions_owned = len(self.partitions)
+        self.counters.sessions_left = len(self._left_sessions)
         self.counters.sockets_open = len(self._sockets)
         for socket in list(self._sockets):
             socket.measure_progress()

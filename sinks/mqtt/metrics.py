@@ -16,13 +16,14 @@ class GatewayCounters:
     """Numbers since the gateway started, each with its text for Prometheus, and the metric's name if it differs."""
 
     connections_open: int = gauge("Devices connected", "connections")
-    # The next seven are measured once a second.
+    # The next eight are measured once a second.
     sockets_open: int = gauge("Sockets open, with those that have not connected yet", "sockets")
     writers_blocked: int = gauge("Sockets whose device does not read, and gets nothing new")
     unsent_bytes: int = gauge("Bytes written that devices have not read")
     buffered_bytes: int = gauge("Bytes buffered for devices: incomplete packets, waiting messages, unsent")
     fair_share: float = gauge("Share of its rates that each device may use, 1 = all", default=1)
     clients_contested: int = gauge("Client ids whose devices take each other's connection, and have to wait")
+    sessions_left: int = gauge("Sessions that clients have left here, and can resume without the engine")
     partitions_owned: int = gauge("Partitions of the commands topic")
     clock_skew_seconds: float = gauge("Clock of this machine minus that of Kafka's brokers")
     appends_unconfirmed: int = gauge("Records given to Kafka and not yet confirmed")
@@ -30,6 +31,7 @@ class GatewayCounters:
         default_factory=AppendTimes, metadata={"text": "From an append to its confirmation by Kafka"}
     )
     connections_accepted: int = count("CONNACK 0x00 sent")
+    sessions_continued: int = count("Clients that came back, and were served before the engine had read their CONNECT")
     takeovers: int = count("Connections ended because another one uses the client id")
     publishes_sent: int = count("PUBLISH packets written")
     resends_dropped: int = count("Resends that the device no longer needed")

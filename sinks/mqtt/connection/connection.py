@@ -374,7 +374,9 @@ class WireConnection:
             self._records, self._output, self.counters, settings, handshake, accept, self.is_blocked, now_ms, self.buffered
         )
         if handshake.left is not None:
-            self._device.fast_path.continue_session(handshake.left, is_accepted=self.phase is Phase.CONNECTED)
+            is_accepted = self.phase is Phase.CONNECTED
+            self.counters.sessions_continued += not is_accepted
+            self._device.fast_path.continue_session(handshake.left, is_accepted=is_accepted)
         elif not accept.session_present and not (self.phase is Phase.ANSWERED and handshake.claim):
             self._begin_fast_path(self._device)
         self._rates.parts.session_filters = accept.max_subscriptions

@@ -217,6 +217,7 @@ class TestReturning:
         assert isinstance(connect_event, ClientConnected)
         assert connect_event.continued == session.continued
         assert harness.last(FastSent).previous == 5
+        assert harness.counters.sessions_continued == 1
 
     def test_subscribe_is_answered_and_qos_2_waits(self) -> None:
         harness = returning(left())
