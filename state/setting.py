@@ -2,9 +2,8 @@
 
     max_inflight: int = Setting("QoS 1 and 2 messages unacknowledged at once", (0, 65_535)).default(32)
 
-The name, the type and the default of the field are those of the key. Everything else follows from it
-(streaming/config/keys.py): what is read and refused, the text of conf/inflight.toml, the error messages. A field without a
-`Setting` is no key.
+The name, the type and the default of the field are those of the key. streaming/config/section.py derives everything else from it:
+what is read and refused, the text of conf/inflight.toml, the error messages. A field without a `Setting` is no key.
 """
 
 from collections.abc import Callable
@@ -48,7 +47,6 @@ class Setting:
         none: the text that stands for None.
         is_required: it has to be written, although the field has a default.
         later: the field that has the other elements if people may write a list; this field has the first one.
-        element: of a list of tables that are kept as they were written, the class of one.
         secret: the value is never shown, and refused as a flag.
         reloaded_by: the processes that take a changed value while they run; for all others it needs a restart.
     """
@@ -67,7 +65,6 @@ class Setting:
     none: str | None = None
     is_required: bool = False
     later: str = ""
-    element: type | None = None
     secret: bool = False
     reloaded_by: tuple[Process, ...] = ()
 

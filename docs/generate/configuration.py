@@ -1,15 +1,21 @@
 """Makes the reference of the configuration from the declared settings (state/setting.py)."""
 
+import inspect
 import json
 from collections.abc import Iterator
 from dataclasses import fields
-from typing import Final
+from typing import Final, get_args, get_origin
+
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
 
 from docs.generate.markdown import NOTE, code, linked, sentence, table
+from state.setting import Setting
 from state.settings import SessionSettings
 from streaming.config.configuration import Configuration
-from streaming.config.explain import document_of, shown
-from streaming.config.keys import Key, keys_of
+from streaming.config.explain import allowed
+from streaming.config.section import Section, section_of, sections_of, setting_of
+from streaming.config.settings import Settings
 from streaming.settings import Profile
 
 _HEAD: Final = f"""# Configuration
@@ -32,30 +38,34 @@ _SESSION_FIELDS: Final = frozenset(field.name for field in fields(SessionSetting
 def page() -> str:
     """Returns the page."""
     parts = [_HEAD]
-    for key in keys_of(Configuration):
-        parts += _tables(key.name, key, key.setting.reloaded_by)
+    for name, field in Configuration.model_fields.items():
+        (section,) = sections_of(field.annotation) or [section_of(type(getattr(Settings(), name)))]
+        is_list = get_origin(field.annotation) is tuple
+        parts += _tables(name, section, setting_of(field).reloaded_by, is_list=is_list)
     return "\n".join(parts)
 
 
-def _tables(name: str, of: Key, reloaded_by: tuple[str, ...]) -> Iterator[str]:
-    """Yields a section for a table, or for the tables of a list, and one for each table inside of it."""
-    settings_class = of.kind
-    nested: list[tuple[str, Key, tuple[str, ...]]] = []
+def _tables(name: str, section: type[Section], reloaded_by: tuple[str, ...], *, is_list: bool) -> Iterator[str]:
+    nested: list[tuple[str, type[Section], tuple[str, ...], bool]] = []
     rows = []
-    document = document_of(settings_class)
-    inherited = _SESSION_FIELDS if issubclass(settings_class, Profile) else frozenset()
+    document = (inspect.getdoc(section.settings_class) or "").partition("\n\n")[0]
+    inherited = _SESSION_FIELDS if issubclass(section.settings_class, Profile) else frozenset()
     if inherited:
         document += " It may have every key of [session], which holds for its clients then"
-    for key in keys_of(settings_class):
-        if key.field in inherited:
+    for key, field in section.model_fields.items():
+        if section.field_of[key].name in inherited:
             continue
-        processes = key.setting.reloaded_by or reloaded_by
-        if key.is_table or key.is_list:
-            nested.append((f"{name}.{key.name}", key, processes))
+        setting = setting_of(field)
+        processes = setting.reloaded_by or reloaded_by
+        if inner := sections_of(field.annotation):
+            is_inner_list = get_origin(field.annotation) is tuple
+            nested.append((f"{name}.{key}", inner[0], processes, is_inner_list))
             continue
         reloaded = f" Reloaded by {' and '.join(processes)}." if processes else ""
-        rows.append((code(key.name), code(_default(key)), _allowed(key), linked(sentence(key.setting.meaning)), reloaded))
-    title = f"[[{name}]]" if of.is_list else f"[{name}]"
+        rows.append(
+            (code(key), code(_default(section, key, field)), _allowed(field), linked(sentence(setting.meaning)), reloaded)
+        )
+    title = f"[[{name}]]" if is_list else f"[{name}]"
     yield f"\n{'###' if '.' in name else '##'} {title}\n\n{linked(sentence(document))}\n"
     if rows:
         in_common = rows[0][-1] if len({reloaded for *_, reloaded in rows}) == 1 else ""
@@ -63,24 +73,26 @@ def _tables(name: str, of: Key, reloaded_by: tuple[str, ...]) -> Iterator[str]:
             yield f"Each key:{in_common.lower()}\n"
         cells = [(*shown, meaning if in_common else meaning + reloaded) for *shown, meaning, reloaded in rows]
         yield table(("key", "default", "allowed", "meaning"), cells)
-    for inner in nested:
-        yield from _tables(*inner)
+    for inner_name, inner_section, processes, is_inner_list in nested:
+        yield from _tables(inner_name, inner_section, processes, is_list=is_inner_list)
 
 
-def _default(key: Key) -> str:
-    if key.is_required:
+def _default(section: type[Section], key: str, field: FieldInfo) -> str:
+    if field.default is PydanticUndefined:
         return "required"
-    written = shown(key, {key.field: key.default})
-    return "none" if written is None else json.dumps(written, ensure_ascii=False)
+    shown = json.loads(section.model_construct(**{key: field.default}).model_dump_json(include={key}))[key]
+    return "none" if shown is None else json.dumps(shown, ensure_ascii=False)
 
 
-def _allowed(key: Key) -> str:
-    if key.allowed:
-        return key.allowed
-    if key.setting.unit:
-        return {"ms": "duration", "s": "duration", "bytes": "size"}[key.setting.unit]
-    if key.origin is not None:
+def _allowed(field: FieldInfo) -> str:
+    if limits := allowed(field):
+        return limits
+    setting: Setting = setting_of(field)
+    if setting.unit:
+        return {"ms": "duration", "s": "duration", "bytes": "size"}[setting.unit]
+    kinds = [kind for kind in (field.annotation, *get_args(field.annotation)) if kind in (str, int, float)]
+    if get_origin(field.annotation) in (tuple, frozenset):
         return "list"
-    if key.is_free_table:
+    if get_origin(field.annotation) is dict:
         return "table"
-    return {str: "text", int: "number", float: "number"}.get(key.kind, "")
+    return {str: "text", int: "number", float: "number"}[kinds[0]] if kinds else ""

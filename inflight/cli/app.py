@@ -1,4 +1,4 @@
-"""Assembles the commands. Heavy imports (PySpark, Kafka) are inside the commands, so that `--help` is quick."""
+"""Assembles the commands. Heavy imports (PySpark, Kafka, pydantic) are inside the commands, so that `--help` is quick."""
 
 import logging
 import signal

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import typer
 
 if TYPE_CHECKING:
-    from streaming.config.keys import KeyPath
+    from streaming.config.section import KeyPath
     from streaming.config.settings import Settings
     from streaming.reload.configuration_watch import ConfigurationWatch
 

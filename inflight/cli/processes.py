@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from inflight.local.endpoints import Endpoints
-    from streaming.config.keys import KeyPath
+    from streaming.config.section import KeyPath
     from streaming.config.settings import Settings
     from streaming.engine.progress import BatchProgress
     from streaming.reload.configuration_watch import ConfigurationWatch

@@ -18,7 +18,7 @@ from sinks.mqtt.access.password_file import read_password_file
 from sinks.mqtt.access.token_keys import read_token_keys
 from sinks.mqtt.listeners.tls import tls_context
 from sinks.mqtt.settings import NO_LISTENER
-from streaming.config.keys import KeyPath
+from streaming.config.section import KeyPath
 from streaming.config.settings import Settings
 
 Faults = Iterator[tuple[KeyPath, str]]

@@ -33,9 +33,9 @@ _VERSIONS: Final = {"5": 5, "3.1.1": 4}
 
 
 def _read_version(value: object) -> int:
-    if not isinstance(value, str) or value not in _VERSIONS:
+    if value not in _VERSIONS:
         raise ValueError('this is no version: "5" and "3.1.1" are possible')
-    return _VERSIONS[value]
+    return _VERSIONS[str(value)]
 
 
 def _show_version(value: object) -> str:

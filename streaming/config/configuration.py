@@ -1,6 +1,9 @@
 """The tables of the configuration. streaming/config/settings.py reads and checks them."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.kafka.security.client_settings import KafkaSettings
@@ -10,7 +13,7 @@ from state.dead_letters.exchanges import Exchange
 from state.dead_letters.policy import Permission, Policy
 from state.setting import Setting
 from state.settings import SessionSettings
-from streaming.config.keys import Partial
+from streaming.config.section import Table, section_of
 from streaming.settings import (
     ArchiveSettings,
     ConsoleSettings,
@@ -22,29 +25,38 @@ from streaming.settings import (
 )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Configuration:
+class ProfileSection(section_of(Profile)):  # type: ignore[misc]
+    """A profile that knows which keys are written."""
+
+
+class RuleSection(section_of(AccessRule)):  # type: ignore[misc]
+    """A rule that knows which keys are written."""
+
+
+class Configuration(BaseModel):
     """Everything that can be configured."""
 
-    kafka: KafkaSettings = Setting().default(KafkaSettings())
-    topics: TopicSettings = Setting().default(TopicSettings())
-    engine: EngineSettings = Setting().default(EngineSettings())
-    throttle: ThrottleSettings = Setting().default(ThrottleSettings())
-    archive: ArchiveSettings = Setting().default(ArchiveSettings())
-    gateway: GatewaySettings = Setting().default(GatewaySettings())
-    limits: DeviceLimits = Setting(reloaded_by=("gateway",)).default(DeviceLimits())
-    fast_path: FastPathSettings = Setting().default(FastPathSettings())
-    routing: RoutingSettings = Setting().default(RoutingSettings())
-    bridge: BridgeSettings = Setting().default(BridgeSettings())
-    metrics: MetricsSettings = Setting().default(MetricsSettings())
-    console: ConsoleSettings = Setting().default(ConsoleSettings())
-    session: SessionSettings = Setting(reloaded_by=("engine", "gateway")).default(SessionSettings())
-    profiles: tuple[Partial, ...] = Setting(element=Profile, reloaded_by=("engine", "gateway")).default(())
-    exchanges: tuple[Exchange, ...] = Setting(reloaded_by=("engine",)).default(())
-    policies: tuple[Policy, ...] = Setting(reloaded_by=("engine",)).default(())
-    permissions: tuple[Permission, ...] = Setting(reloaded_by=("engine",)).default(())
-    listeners: tuple[ListenerSettings, ...] = Setting().default(())
-    rules: tuple[Partial, ...] = Setting(element=AccessRule, reloaded_by=("gateway",)).default(())
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    kafka: Annotated[KafkaSettings, Table()] = KafkaSettings()
+    topics: Annotated[TopicSettings, Table()] = TopicSettings()
+    engine: Annotated[EngineSettings, Table()] = EngineSettings()
+    throttle: Annotated[ThrottleSettings, Table()] = ThrottleSettings()
+    archive: Annotated[ArchiveSettings, Table()] = ArchiveSettings()
+    gateway: Annotated[GatewaySettings, Table()] = GatewaySettings()
+    limits: Annotated[DeviceLimits, Table(reloaded_by=("gateway",))] = DeviceLimits()
+    fast_path: Annotated[FastPathSettings, Table()] = FastPathSettings()
+    routing: Annotated[RoutingSettings, Table()] = RoutingSettings()
+    bridge: Annotated[BridgeSettings, Table()] = BridgeSettings()
+    metrics: Annotated[MetricsSettings, Table()] = MetricsSettings()
+    console: Annotated[ConsoleSettings, Table()] = ConsoleSettings()
+    session: Annotated[SessionSettings, Table(reloaded_by=("engine", "gateway"))] = SessionSettings()
+    profiles: Annotated[tuple[ProfileSection, ...], Setting(reloaded_by=("engine", "gateway"))] = ()
+    exchanges: Annotated[tuple[Exchange, ...], Table(reloaded_by=("engine",))] = ()
+    policies: Annotated[tuple[Policy, ...], Table(reloaded_by=("engine",))] = ()
+    permissions: Annotated[tuple[Permission, ...], Table(reloaded_by=("engine",))] = ()
+    listeners: Annotated[tuple[ListenerSettings, ...], Table()] = ()
+    rules: Annotated[tuple[RuleSection, ...], Setting(reloaded_by=("gateway",))] = ()
 
     @property
     def session_settings(self) -> SessionSettings:
@@ -59,4 +71,4 @@ class Configuration:
     @property
     def session_profiles(self) -> tuple[tuple[str, SessionSettings], ...]:
         """(pattern of client ids, settings) in order; the first match wins, without one `session` holds."""
-        return tuple((profile.plain().clients, profile.over(self.session_settings)) for profile in self.profiles)
+        return tuple((profile.clients, profile.over(self.session_settings)) for profile in self.profiles)

@@ -10,7 +10,7 @@ from state.dead_letters.policy import policy_problems
 from state.model import Destination, DestinationKind
 from state.settings import BackoffSettings, SessionSettings
 from streaming.config.configuration import Configuration
-from streaming.config.keys import KeyPath
+from streaming.config.section import KeyPath
 from streaming.config.units import format_duration, format_size
 from streaming.settings import ThrottleSettings
 

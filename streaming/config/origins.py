@@ -6,7 +6,7 @@ from typing import Final
 
 from streaming.config.errors import ConfigurationProblem
 from streaming.config.explain import join_key
-from streaming.config.keys import KeyPath
+from streaming.config.section import KeyPath
 
 _TABLE: Final = re.compile(r"\s*(\[\[?)\s*([\w.\-]+)\s*\]\]?\s*(#.*)?")
 _KEY: Final = re.compile(r"\s*([\w\-.]+)\s*=")

@@ -13,11 +13,12 @@ import json
 import os
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import reduce
 from pathlib import Path
 from typing import Any, Final, Self
+
+from pydantic import ValidationError, model_validator
 
 from sinks.bridge.settings import BridgeSettings
 from sinks.mqtt.settings import GatewaySettings
@@ -26,49 +27,25 @@ from state.model import DestinationKind
 from state.settings import RecordLimits
 from streaming.config.configuration import Configuration
 from streaming.config.contradictions import contradictions
-from streaming.config.convert import Converter
 from streaming.config.errors import ConfigurationError
-from streaming.config.explain import is_text, join_key, may_be_a_secret, resolve_key, unknown_key
-from streaming.config.keys import KeyPath
+from streaming.config.explain import Contradictions, explain, is_text, may_be_a_secret, resolve_key, unknown_key
 from streaming.config.origins import Origins
 from streaming.config.resources import conf_file
 from streaming.config.secrets import is_harmless_option, names_a_secret
+from streaming.config.section import KeyPath
 
 ENVIRONMENT_PREFIX: Final = "INFLIGHT__"
 _FREE_TABLES: Final = (("kafka", "options"), ("engine", "spark"))
 
 
-class InvalidSettings(ValueError):
-    """Values that may not be; `problems` has (key path, what is wrong) for each."""
-
-    def __init__(self, problems: Sequence[tuple[KeyPath, str]]) -> None:
-        super().__init__("; ".join(f"{join_key(path)} {message}" for path, message in problems))
-        self.problems = tuple(problems)
-
-
-@dataclass(frozen=True, init=False)
 class Settings(Configuration):
-    """Everything that can be configured, checked.
+    """Everything that can be configured, checked. Tests may write `Settings(session={"max_inflight": 2})`."""
 
-    Args:
-        tables: What people write: `Settings(session={"max_inflight": 2})`; or instances of the settings classes.
-
-    Raises:
-        InvalidSettings: Something is wrong; it carries all of it.
-    """
-
-    def __init__(self, **tables: object) -> None:
-        converter = Converter(Configuration)
-        super().__init__(**converter.tables(tables))
-        if problems := converter.problems or list(contradictions(self)):
-            raise InvalidSettings(problems)
-
-    def with_tables(self, **tables: Any) -> Self:
-        """Returns the same settings with other tables, which are not checked."""
-        changed = copy(self)
-        for name, value in tables.items():
-            object.__setattr__(changed, name, value)
-        return changed
+    @model_validator(mode="after")
+    def _hangs_together(self) -> Self:
+        if problems := list(contradictions(self)):
+            raise Contradictions(problems)
+        return self
 
     @property
     def checkpoint_location(self) -> str:
@@ -188,8 +165,8 @@ def load_settings(
         origins.remember(key, flag)
     try:
         settings = Settings(**values)
-    except InvalidSettings as error:
-        for key, message in error.problems:
+    except ValidationError as error:
+        for key, message in explain(Settings, error):
             origins.blame(key, message)
     else:
         if not origins.problems:

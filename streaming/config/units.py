@@ -1,8 +1,11 @@
 """Reads and writes durations and sizes as people do: `30s`, `1h30m`, `1MiB`, `never`."""
 
+import contextlib
 import re
 from itertools import pairwise
 from typing import Final
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from state.setting import NEVER_MS, SECOND
 
@@ -11,8 +14,7 @@ _MS_PER_UNIT: Final = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86
 _BYTES_PER_UNIT: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
 _WHOLE_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 _DURATION_PART: Final = re.compile(r"([0-9]{1,15}(?:\.[0-9]{1,6})?)\s*(ms|s|m|h|d)\s*")
-_SIZE: Final = re.compile(r"([0-9]{1,18}(?:\.[0-9]{1,6})?)\s*((?:[kmgtpe]i?)?b)", re.IGNORECASE)
-_PREFIXES: Final = "kmgtpe"
+_SIZE: Final = TypeAdapter(ByteSize)
 
 
 def parse_duration_ms(value: object) -> int:
@@ -78,12 +80,9 @@ def parse_size_bytes(value: object) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     text = value.strip() if isinstance(value, str) and value.isascii() else ""
-    if _WHOLE_NUMBER.fullmatch(text):
-        return int(text)
-    if found := _SIZE.fullmatch(text):
-        prefix = found[2].lower().removesuffix("b")
-        step = 1_024 if prefix.endswith("i") else 1_000
-        return int(float(found[1]) * step ** (_PREFIXES.find(prefix[:1]) + 1 if prefix else 0))
+    if text.isdigit() or text[-1:].isalpha():  # a fraction has no meaning without a unit
+        with contextlib.suppress(ValidationError):
+            return _SIZE.validate_python(text)
     raise ValueError("not a size: write for example 256KiB, 1MiB, or a whole number of bytes")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from sinks.mqtt.settings import LoginSettings
-from streaming.config.keys import Partial
+from streaming.config.configuration import RuleSection
 from streaming.config.settings import Settings
 
 _TOKEN_CHECKS: Final = ("token_issuer", "token_audience", "token_username_claim")
@@ -31,15 +31,15 @@ def _lost_logins(before: LoginSettings, after: LoginSettings) -> Iterator[str]:
                 yield f"gateway.login.{key} is gone: other tokens of the same signer would be accepted"
 
 
-def _lost_rules(before: Sequence[Partial], after: Sequence[Partial]) -> Iterator[str]:
+def _lost_rules(before: Sequence[RuleSection], after: Sequence[RuleSection]) -> Iterator[str]:
     if before and not after:
         yield "every [[rules]] is gone: a user could use all topics"
-    known = {rule.plain().users: rule for rule in reversed(before)}  # the first one for the same users holds
+    known = {rule.users: rule for rule in reversed(before)}  # the first one for the same users holds
     for number, rule in enumerate(after):
-        written, users = rule.values.keys(), rule.plain().users
-        if "users" not in written and users not in known:
+        written = rule.model_fields_set
+        if "users" not in written and rule.users not in known:
             yield f'rules[{number}].users is missing: the rule would hold for every user; write users = ["*"] if it is meant so'
-        if users in known:
-            gone = known[users].values.keys() - written
+        if rule.users in known:
+            gone = known[rule.users].model_fields_set - written
             for key in (key for key in _PERMISSIONS if key in gone):
                 yield f"rules[{number}].{key} is gone: its default allows more; write the key if it is meant so"

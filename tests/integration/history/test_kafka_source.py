@@ -156,7 +156,7 @@ def test_the_answer_says_since_when_retention_has_deleted(
 
 
 def test_a_kafka_that_is_away_and_a_topic_that_is_missing_are_said(settings: Settings) -> None:
-    nowhere = settings.with_tables(topics=replace(settings.topics, prefix="nobody-made-these"))
+    nowhere = settings.model_copy(update={"topics": replace(settings.topics, prefix="nobody-made-these")})
     with pytest.raises(NothingFound, match=r"nobody-made-these.ledger.*topics.prefix"):
         KafkaSource(nowhere, SourceLimits()).of_message("m")
     away = Settings(kafka={"bootstrap_servers": f"127.0.0.1:{free_port()}"})

@@ -6,8 +6,8 @@ import pytest
 from sinks.mqtt.access.certificates import CertificateUser
 from sinks.mqtt.settings import AccessRule, ClientCertificate, ListenerSettings, Transport
 from streaming.config.errors import ConfigurationError
-from streaming.config.keys import keys_of
 from streaming.config.resources import conf_file
+from streaming.config.section import section_of, setting_of
 from streaming.config.settings import gateway_settings, load_settings
 
 TLS = {"host": "0.0.0.0", "tls_certfile": "server.pem"}
@@ -108,6 +108,6 @@ def test_the_credentials_of_old_configurations_are_explained(override: str) -> N
 def test_the_file_in_conf_explains_every_key_of_a_listener_and_a_rule(settings_class: type) -> None:
     text = conf_file("inflight.toml").read_text(encoding="utf-8")
     unfolded = re.sub(r"\n# # ", " ", text)
-    for key in keys_of(settings_class):
-        assert f"\n# {key.name} = " in text
-        assert key.setting.meaning in unfolded
+    for name, field in section_of(settings_class).model_fields.items():
+        assert f"\n# {name} = " in text
+        assert setting_of(field).meaning in unfolded

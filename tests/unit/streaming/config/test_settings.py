@@ -17,9 +17,9 @@ from state.setting import SETTING, Process
 from state.settings import BackoffSettings, RecordLimits, RetryMqtt5, SessionSettings
 from streaming.config.errors import ConfigurationError
 from streaming.config.explain import known_keys, render_toml
-from streaming.config.keys import keys_of
 from streaming.config.removed import REMOVED
 from streaming.config.resources import conf_file
+from streaming.config.section import section_of, setting_of
 from streaming.config.settings import Settings, gateway_settings, load_settings, routing_settings
 from streaming.engine.lifecycle.settings_log import pipeline_settings
 from streaming.engine.operator.pipeline import SettingsOfClients
@@ -73,7 +73,7 @@ def test_the_file_in_conf_lists_what_a_running_process_reloads(process: Process)
     head = conf_file("inflight.toml").read_text(encoding="utf-8").replace("\n# ", " ").partition("Durations:")[0]
     engines, gateways = head.partition("an engine takes")[2].split("a gateway:")
     told = re.findall(r"\[+([a-z._]+)\]|(engine\.[a-z]+)", engines if process == "engine" else gateways)
-    taken = {key.name for key in keys_of(Settings) if process in key.setting.reloaded_by}
+    taken = {name for name, field in Settings.model_fields.items() if process in setting_of(field).reloaded_by}
     for name, section in (("engine", EngineSettings), ("gateway", GatewaySettings)):
         settings = ((field.name, field.metadata.get(SETTING)) for field in dataclasses.fields(section))
         taken |= {f"{name}.{key}" for key, setting in settings if setting and process in setting.reloaded_by}
@@ -120,7 +120,7 @@ FROM_ELSEWHERE = {"bootstrap_servers", "kafka_options", "events_topic", "command
     ],
 )
 def test_every_field_is_a_key_but_those_that_are_known(settings_class: Any, others: set[str]) -> None:
-    keys = {key.field for key in keys_of(settings_class)}
+    keys = {field.name for field in section_of(settings_class).field_of.values()}
     assert {field.name for field in dataclasses.fields(settings_class)} - keys == others
 
 
