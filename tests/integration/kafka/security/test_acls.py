@@ -171,12 +171,13 @@ class Member:
 
 
 def route_without_gateways(testbed: Testbed) -> None:
-    """A matcher alone finds the subscribers of a retained message of a backend, all of them offline."""
+    """A matcher alone finds the subscribers of retained messages of a backend, one of them for later; all are offline."""
     testbed.start("matcher", "matcher")
     settings = testbed.settings("backend")
     with Producer(settings.kafka.bootstrap_servers, settings=producer_settings(settings)) as producer:
         producer.publish("fleet", b"all", retain=True)
-    for topic in "messages", "retained":
+        producer.publish("fleet/later", b"all", retain=True, deliver_at="+1s")
+    for topic in "messages", "retained", "publications":
         wait_until_written(testbed, "matcher", topic)
     wait_for_somebody(testbed, "matcher")
 
