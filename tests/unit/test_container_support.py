@@ -2,6 +2,8 @@
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from tests.support.containers.container_engine import (
     CannotRunContainers,
     CommandFailed,
     ContainerEngine,
+    end_engine,
     refuse_without_dockerd,
     sockets_directory,
 )
@@ -30,6 +33,7 @@ from tests.support.containers.images import (
     stand_in_of,
 )
 from tests.support.containers.stand_ins.kafka.run import properties
+from tests.support.waiting import wait_until
 
 BASE = "python:3.11-slim-bookworm"
 ONE_MACHINE = ROOT / "docker-compose.yml"
@@ -54,6 +58,23 @@ def test_a_machine_that_cannot_start_an_engine_says_what_to_do(
 
 def test_root_with_dockerd_and_disk_may_start_an_engine() -> None:
     refuse_without_dockerd("/usr/sbin/dockerd", 0, NEEDED_BYTES)
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("is_own", [True, False])
+def test_only_the_own_engine_is_ended(is_own: bool, tmp_path: Path) -> None:
+    sockets = tmp_path / "sockets"
+    sockets.mkdir()
+    command = [sys.executable, "-c", "import time; time.sleep(60)", str(sockets) if is_own else "another program"]
+    with subprocess.Popen(command) as process:
+        try:
+            wait_until(Path(f"/proc/{process.pid}/cmdline").read_bytes, "the process has its command line")
+            (sockets / "pid").write_text(str(process.pid))
+            end_engine(sockets)
+            assert (process.poll() is not None) == is_own
+            assert not sockets.exists()
+        finally:
+            process.kill()
 
 
 def test_the_same_data_has_the_same_socket_of_a_possible_length() -> None:

@@ -103,7 +103,7 @@ def container_engine(directory: Path) -> Iterator[ContainerEngine]:
         yield own
         own.docker("image", "prune", "--force", within_s=120)
     finally:
-        _end(sockets)
+        end_engine(sockets)
         if size_bytes(directory / "data") > MOST_KEPT_BYTES:
             shutil.rmtree(directory / "data")
 
@@ -182,19 +182,22 @@ def _start(engine: ContainerEngine, directory: Path, sockets: Path) -> None:
         time.sleep(_POLL_S)
 
 
-def _end(sockets: Path) -> None:
-    """Ends the own dockerd by its process id; it ends its containerd."""
-    try:
+def end_engine(sockets: Path) -> None:
+    """Ends the own dockerd by its process id; it ends its containerd. Leaves alone another process that has this id now."""
+    with suppress(OSError, ValueError):
         pid = int((sockets / "pid").read_text())
-    except (OSError, ValueError):
-        return
-    deadline_s = time.monotonic() + _ENDS_WITHIN_S
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-        while time.monotonic() < deadline_s:
-            with suppress(ChildProcessError):
-                os.waitpid(pid, os.WNOHANG)
-            os.kill(pid, 0)
-            time.sleep(_POLL_S)
-        os.kill(pid, signal.SIGKILL)
+        if str(sockets).encode() in Path(f"/proc/{pid}/cmdline").read_bytes():
+            _end_process(pid)
     shutil.rmtree(sockets, ignore_errors=True)
+
+
+def _end_process(pid: int) -> None:
+    """Returns when the process is gone. Kills it if it takes too long. Raises ProcessLookupError if it is gone already."""
+    deadline_s = time.monotonic() + _ENDS_WITHIN_S
+    os.kill(pid, signal.SIGTERM)
+    while time.monotonic() < deadline_s:
+        with suppress(ChildProcessError):  # a run that was killed has started it
+            os.waitpid(pid, os.WNOHANG)
+        os.kill(pid, 0)
+        time.sleep(_POLL_S)
+    os.kill(pid, signal.SIGKILL)
