@@ -131,6 +131,7 @@ def transitions_of(up: SharedUp, message_id: str) -> list[str]:
     return [row["transition"] for row in ledger_of(up, message_id)]
 
 
+@pytest.mark.promise("engine-stands-still")
 @pytest.mark.faults
 @pytest.mark.timeout(240)
 def test_a_device_that_comes_back_is_served_while_the_engine_is_away(tmp_path: Path) -> None:
