@@ -10,6 +10,7 @@ from urllib.request import urlopen
 
 import psutil
 
+from sinks.mqtt.connection.left_session import LEFT_SESSION_BYTES, MAX_LEFT_BYTES, MAX_LEFT_SESSIONS
 from sinks.mqtt.settings import GatewaySettings
 
 MIB: Final = 1 << 20
@@ -35,6 +36,8 @@ def memory_allowed(settings: GatewaySettings) -> int:
         + connects * (limits.max_connect_bytes + limits.max_will_bytes)
         + limits.max_total_unconfirmed_bytes * UNCONFIRMED_COPIES
         + limits.max_total_buffered_bytes * BUFFERED_COPIES
+        + MAX_LEFT_SESSIONS * LEFT_SESSION_BYTES
+        + MAX_LEFT_BYTES
         + READING_BYTES
     )
 

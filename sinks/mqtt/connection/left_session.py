@@ -27,7 +27,9 @@ from state.records.record import HEADER_BYTES
 from state.records.scheduling import CANCEL, COLLAPSE_KEY, DELIVER_AT
 
 MAX_LEFT_SESSIONS: Final = 4_096
-"""Sessions that one gateway keeps; beyond, the one that was left first is forgotten. One takes some 13 KB besides its offers."""
+"""Sessions that one gateway keeps; beyond, the one that was left first is forgotten."""
+LEFT_SESSION_BYTES: Final = 13 << 10
+"""Memory of one, besides its offers."""
 MAX_LEFT_BYTES: Final = 16 << 20
 """All offers that are held for them."""
 _NOT_IN_TURN: Final = frozenset({EXPIRATION, PRIORITY, CC, BCC, DELIVER_AT, COLLAPSE_KEY, CANCEL})
