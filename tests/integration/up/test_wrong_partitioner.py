@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from inflight.demo.up import UpProcess
 from tests.support.waiting import wait_until
 
-pytestmark = [pytest.mark.integration, pytest.mark.servers]
+pytestmark = [pytest.mark.integration, pytest.mark.faults]
 
 
 def status_of(up: UpProcess) -> dict[str, Any]:
