@@ -25,7 +25,7 @@ PORTS: Final = {
 }
 """The commands that answer probes, each with its key of [metrics]."""
 _UP: Final = "up"
-_ALL_ADDRESSES: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - read, not listened on
+_ALL_ADDRESSES: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104  # nosec B104 - read, not listened on
 _TIMEOUT_S: Final = 5.0
 
 
