@@ -55,7 +55,7 @@ class ExpiredSession(Value, frozen=True):
 
 
 class Continued(Value, frozen=True):
-    """Where a gateway goes on that has served the client's connection before this one (protocol.md, 7).
+    """Says where a gateway goes on that has served the client's connection before this one (protocol.md, 7).
 
     Attributes:
         connection_id: That connection.

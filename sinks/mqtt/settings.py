@@ -133,7 +133,7 @@ class DeviceLimits:
 
 
 TOKEN_ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
-"""Only algorithms with a public key. With a shared key, everybody who can verify a token could make one."""
+"""These have a public key. With a shared key, everybody who can verify a token could make one."""
 
 
 def _check_algorithm(text: str) -> None:

@@ -360,6 +360,7 @@ class WireConnection:
                 return
             if handshake.claim is Claim.RESUMED:
                 self._device.resume(accept, handshake, self.settings)
+            handshake.left = None
             self._records.release(self._output.packets)
             self._work_off(now_ms)
 
@@ -795,7 +796,7 @@ class WireConnection:
         [MQTT-3.14.4-2] [MQTT-4.13.2-1]."""
         self.counters.connections_open -= self.phase in OPEN
         self.phase = Phase.CLOSED
-        self._device = None
+        self._device = self._handshake.left = None
         self._handshake.deadline_ms = None
         self._frames.clear()
         self._records.drop_answers()

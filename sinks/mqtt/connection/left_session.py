@@ -139,7 +139,7 @@ class LeftSessions:
             self.take(next(iter(self._sessions)))
 
     def take(self, client_id: ClientId) -> LeftSession | None:
-        """Removes a session. Returns None if there is none."""
+        """Removes a session, and notes what it has to have by now (rule 3). Returns None if there is none."""
         session = self._sessions.pop(client_id, None)
         if session is not None:
             self._held_bytes -= session.held.size_bytes

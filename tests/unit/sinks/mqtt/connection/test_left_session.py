@@ -259,6 +259,16 @@ class TestReturning:
         harness.confirming = True
         assert harness.settle() == PRESENT + sent(SECOND)
 
+    def test_a_connection_that_ends_before_it_is_served_takes_no_offers(self) -> None:
+        sessions = LeftSessions(lambda client_id: Position(2, 5))
+        sessions.keep("c1", left())
+        harness = Harness(tables=Marked(), left_sessions=sessions, serves_at_once=True, **ROUTED)
+        harness.confirming = False
+        harness.send(connect(flags=0))
+        harness.feed("peer_closed")
+        assert harness.connection.is_closed
+        assert harness.connection.fast_path is FastPathState.CLOSED
+
     def test_a_gap_before_kafka_has_the_connect_leaves_all_to_the_session(self) -> None:
         sessions = LeftSessions(lambda client_id: Position(2, 6))
         sessions.keep("c1", left())
