@@ -46,6 +46,20 @@ def delivered(topics: EngineTopics, *payloads: bytes) -> Counter[str]:
     return outcomes(read_topic(topics.kafka, f"{topics.prefix}.receipts", lambda found: outcomes(found).keys() >= wanted))
 
 
+def answer_until_delivered(topics: EngineTopics, wanted: set[str]) -> None:
+    """The device of the second connection acknowledges what it gets, until all of these are delivered."""
+    answered: set[int] = set()
+
+    def all_answered() -> bool:
+        for number, one in enumerate(topics.sent(0)):
+            if one.connection_id == 2 and number not in answered:
+                answered.add(number)
+                topics.acknowledge(one)
+        return wanted <= delivered(topics).keys()
+
+    wait_until(all_answered, f"{wanted} are delivered")
+
+
 def again(topics: EngineTopics) -> list[tuple[int, int]]:
     """Connection and sequence number of what was said by more than one code."""
     codes: defaultdict[tuple[int, int], set[str]] = defaultdict(set)
@@ -80,17 +94,7 @@ def test_an_older_copy_loses_nothing_and_repeats_only_what_came_after_it(kafka: 
     topics.connect(2)
 
     with engine(settings) as third:
-        answered: set[int] = set()
-
-        def all_answered() -> bool:
-            """The device of the second connection acknowledges what is new."""
-            for number, one in enumerate(topics.sent(0)):
-                if one.connection_id == 2 and number not in answered:
-                    answered.add(number)
-                    topics.acknowledge(one)
-            return {"after", "unanswered", "unread"} <= delivered(topics).keys()
-
-        wait_until(all_answered, "what came after the copy is delivered")
+        answer_until_delivered(topics, {"after", "unanswered", "unread"})
         assert third.stop() == 0
         assert "checkpoint_is_older" in third.read_log()
     times = delivered(topics, b"before", b"after", b"unanswered", b"unread")
@@ -135,16 +139,7 @@ def test_a_copy_of_an_engine_that_stood_still_for_it_loses_nothing(kafka: Shared
     topics.connect(2)
     wanted = {"before", "after", *(f"during-{number}" for number in range(6))}
     with engine(settings) as second:
-        answered: set[int] = set()
-
-        def all_answered() -> bool:
-            for number, one in enumerate(topics.sent(0)):
-                if one.connection_id == 2 and number not in answered:
-                    answered.add(number)
-                    topics.acknowledge(one)
-            return wanted <= delivered(topics).keys()
-
-        wait_until(all_answered, "every message is delivered")
+        answer_until_delivered(topics, wanted)
         assert second.stop() == 0
     times = delivered(topics)
     assert (times["before"], times.keys() - wanted) == (1, set())

@@ -29,7 +29,7 @@ OURS: Final = "inflight:dev"
 STAND_INS: Final = Path(__file__).parent / "stand_ins"
 LABEL: Final = "inflight.stand-in"
 CERTIFICATES: Final = Path("/usr/local/share/ca-certificates")
-"""Where Debian has certificates that an administrator has added."""
+"""Debian's place for certificates that an administrator has added."""
 _DOCKERFILE: Final = ROOT / "conf" / "Dockerfile"
 _PASSED_ON: Final = ("PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
 _PULLED_WITHIN_S: Final = 600.0
