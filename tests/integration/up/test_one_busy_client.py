@@ -11,6 +11,7 @@ from tests.support.waiting import wait_until
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 MESSAGES = SessionSettings().max_mqueue_len + 500
+COMES_BACK, PART = 5, 200
 _BURST_S = 120.0
 
 
@@ -70,3 +71,23 @@ def test_a_client_that_comes_back_gets_all_that_waited(up: SharedUp) -> None:
         payloads = publish_all(publisher, ["one-busy-back/t"] * count, 1)
     with device:
         assert received(device, count) == payloads
+
+
+def test_a_busy_client_that_comes_and_goes_gets_all_once_and_in_order(up: SharedUp) -> None:
+    """It leaves in the middle of its messages, with some unfinished or not, and more come while it is away."""
+    device = PahoSubscriber(up.mqtt, "one-busy-comes-and-goes", 4, keeps_session=True)
+    with device:
+        assert device.subscribe("one-busy-comes-and-goes/#", 2) == [2]
+    payloads: list[bytes] = []
+    with PahoSubscriber(up.mqtt, "one-busy-comes-and-goes-pub") as publisher:
+        for _ in range(COMES_BACK):
+            own = [b"%06d" % (len(payloads) + number) for number in range(PART)]
+            payloads += own
+            sent = [publisher.client.publish("one-busy-comes-and-goes/t", payload, 2) for payload in own]
+            sent[PART // 2].wait_for_publish(_BURST_S)
+            with device:
+                received(device, len(payloads) - PART // 2)
+            for each in sent:
+                each.wait_for_publish(_BURST_S)
+    with device:
+        assert received(device, len(payloads)) == payloads
